@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from packaged_samples import Array
 
-RATE = 16000
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipes" / "zoo"))
+from zoo_sounds import RATE, bands
+
 Feeds = Iterator[dict[str, Array]]
 
 
@@ -35,22 +38,6 @@ def windows(data: Path, part: str, length: int) -> Iterator[Array]:
 
 
 # --- spectra
-def bands(count: int, size: int, low: float = 0, high: float = RATE / 2) -> Array:
-    """Slaney's triangles [count, size // 2 + 1], of equal area."""
-    step = np.log(6.4) / 27
-
-    def mel(hertz: Array) -> Array:
-        return np.where(hertz < 1000, hertz * 3 / 200, 15 + np.log(np.maximum(hertz, 1) / 1000) / step)
-
-    def hertz(mels: Array) -> Array:
-        return np.where(mels < 15, mels * 200 / 3, 1000 * np.exp((mels - 15) * step))
-
-    edges = hertz(np.linspace(mel(np.array(low)), mel(np.array(high)), count + 2))[:, None]
-    at = np.arange(size // 2 + 1)[None] * RATE / size
-    up, down = (at - edges[:-2]) / np.diff(edges, axis=0)[:-1], (edges[2:] - at) / np.diff(edges, axis=0)[1:]
-    return np.maximum(0, np.minimum(up, down)) * 2 / (edges[2:] - edges[:-2])
-
-
 def mels(sound: Array, count: int, size: int, hop: int, mode: str = "constant", **band: float) -> Array:
     """Power in mel bands, [frames, count]: Hann windows of `size` samples around every `hop`-th."""
     window = np.hanning(size + 1)[:-1]

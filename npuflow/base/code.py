@@ -177,7 +177,7 @@ def _holds(asked: Any, sources: Sources) -> bool:
             LOADED.read(path)
             if digest_file(path) != content:
                 return False
-    except OSError:  # a file is gone
+    except OSError:  # a file was deleted
         return False
     sources.finder.own |= finder.own
     sources.finder.places.update(finder.places)

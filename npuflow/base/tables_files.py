@@ -124,9 +124,9 @@ def _in_package(text: str) -> Path:
     from importlib.util import find_spec
 
     body = text.removeprefix("pkg:")
-    asked, colon, inside = body.partition(":")
-    if not colon or "/" in asked:
-        asked, inside = "", body
+    requirement, colon, inside = body.partition(":")
+    if not colon or "/" in requirement:
+        requirement, inside = "", body
     name, slash, rest = inside.partition("/")
     if not name.isidentifier() or not slash or not rest:
         raise InputError(
@@ -137,7 +137,7 @@ def _in_package(text: str) -> Path:
     if spec is None:
         raise InputError(
             f'the package "{name}" is not installed',
-            hint=f"pip install {asked or name}, or give a path", code="NF-RECIPE-005",
+            hint=f"pip install {requirement or name}, or give a path", code="NF-RECIPE-005",
         )
     roots = list(spec.submodule_search_locations or [])
     if not roots:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.store import Store
 
+BITS = 2                                  # of a weight in a file, at least
 BYTES = 44                                # of a weight: what a build of two entries keeps (study 72)
 WORTH = 1 << 30                           # bytes below which nobody needs to know
 
@@ -37,12 +38,24 @@ def stated(model: Path) -> str:
 
 def warn_where_short(recipe: Recipe, store: Store) -> None:
     """Say so where a build may fill the disk: it would end after minutes."""
-    path, room = (recipe.table("model") or {}).get("path"), 0
-    with suppress(NpuflowError):              # whatever is wrong with it is the first step's to say
-        room = room_of(resolve(path, recipe.at.child("model", "path").base)) if isinstance(path, str) else 0
-    if room < WORTH:
+    from npuflow.checkpoints import files, is_checkpoint
+
+    path = (recipe.table("model") or {}).get("path")
+    model = resolve(path, recipe.at.child("model", "path").base) if isinstance(path, str) else None
+    if model is None or not is_checkpoint(model):
         return
     free = shutil.disk_usage(store.root).free
+    with suppress(NpuflowError, OSError):     # whatever is wrong with it is the first step's to say
+        weights = 8 // BITS * sum(file.stat().st_size for file in files(model))
+        if BYTES * weights < max(free, WORTH):  # to open it takes a second
+            return
+        room = room_of(model)
+        _warn(room, free, store)
+
+
+def _warn(room: int, free: int, store: Store) -> None:
+    if room < WORTH:
+        return
     held = sum(store.manifest(digest).size for digest in store.digests()) if free < room else 0
     if free < room - held:
         warn_text(

@@ -44,7 +44,7 @@ def run(
         parse_set(text)                   # a mistake there is none of the recipes'
     begun = time.perf_counter()
     todo = [
-        opened(path, name, sets, settings) for path in recipes for name in on(path, targets, sets)
+        opened(path, name, sets, settings) for path in recipes for name in targets_of(path, targets, sets)
     ]
     stopped: BaseException | None = None
     ran = 0
@@ -108,13 +108,13 @@ def check_targets(names: Sequence[str]) -> None:
             path_of(name)
 
 
-def on(path: Path, asked: Sequence[str], sets: Sequence[str]) -> list[str]:
-    """The targets of a recipe: those asked for, else of its [sweep], else its own, which is "". A recipe that
-    cannot be read has a row all the same, which says why."""
+def targets_of(path: Path, stated: Sequence[str], sets: Sequence[str]) -> list[str]:
+    """The targets of a recipe: those of the option, else of its [sweep], else its own, which is "". A recipe
+    that cannot be read has a row all the same, which says why."""
     from npuflow.flow.recipe import load
 
-    if asked:
-        return list(asked)
+    if stated:
+        return list(stated)
     try:
         recipe = load(path, sets, lenient=True)
     except NpuflowError:

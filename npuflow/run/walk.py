@@ -29,6 +29,7 @@ class WalkedStretch:
     stop: int
     outputs: list[str]
     session: Any
+    bytes: int                            # of memory that a sample takes, roughly
     rows: dict[int, list[Array]] = field(default_factory=dict)
 
 
@@ -85,13 +86,13 @@ class SampleWalk:
             read = [
                 v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values
             ]
-            one = WalkedStretch(graph, stop, outputs, stretch(graph, nodes, read, outputs))
+            session = stretch(graph, nodes, read, outputs)
+            one = WalkedStretch(graph, stop, outputs, session, pass_bytes(graph, nodes))
             self.tried.append(one)
         fed = [i.name for i in one.session.get_inputs()]
         session, missing = one.session, [k for k in places if k not in one.rows]
-        each = pass_bytes(graph, nodes)
         rows = PROCESSORS.all_of(
-            lambda k: session.run(None, {v: self.values[v][k] for v in fed}), missing, each
+            lambda k: session.run(None, {v: self.values[v][k] for v in fed}), missing, one.bytes
         )
         one.rows.update(zip(missing, rows, strict=True))
         return {v: [one.rows[k][j] for k in places] for j, v in enumerate(outputs)}

@@ -65,10 +65,10 @@ class ResidencySearch:
                 self.repaired = turn > 0
                 return again, kept
             else:
-                gone, smaller = self._crowded(again, kept, limit)
+                removed, smaller = self._crowded(again, kept, limit)
                 self._shares.update((p, self._shares.get(p, 1.0) * tuned.SMALLER[0]) for p in smaller)
-                limit *= 1.0 if gone or smaller else tuned.SMALLER[0]      # it is the addresses
-                found = groups, kept - gone
+                limit *= 1.0 if removed or smaller else tuned.SMALLER[0]      # it is the addresses
+                found = groups, kept - removed
         return None
 
     def _crowded(
@@ -79,23 +79,23 @@ class ResidencySearch:
         frames = [Frame(self.topology, g.group, frozenset(kept)) for g in groups]
         align = self.machine.memory.slot_align
         lives, _ = lives_of(frames, kept, self.machine)
-        gone, smaller = set[str](), list[Parts]()
+        removed, smaller = set[str](), list[Parts]()
         for g, moments in enumerate(all_moments(frames)):
             for moment in moments:
                 there = [v for v in lives if v.first <= moment <= v.last]
                 stay = {v.name.removeprefix("kept.").removesuffix("/0"): aligned(v.size, align)
                         for v in there if v.name.startswith("kept.")}
                 over = sum(aligned(v.size, align) for v in there) - limit
-                over -= sum(n for v, n in stay.items() if v in gone)
-                left = sorted((n, v) for v, n in stay.items() if v not in gone)
+                over -= sum(n for v, n in stay.items() if v in removed)
+                left = sorted((n, v) for v, n in stay.items() if v not in removed)
                 while over > 0 and left:
                     at = next((i for i, (n, _) in enumerate(left) if n >= over), len(left) - 1)
                     size, value = left.pop(at)
-                    gone.add(value)
+                    removed.add(value)
                     over -= size
                 if over > 0:
                     smaller.append(tuple(p.nodes for p in groups[g].group.parts))
-        return gone, list(dict.fromkeys(smaller))
+        return removed, list(dict.fromkeys(smaller))
 
     def _fits(self, groups: Sequence[Scored], kept: set[str]) -> bool:
         try:
@@ -260,16 +260,16 @@ class ResidencySearch:
                 continue
             parts = [p.nodes for p in c.group.parts]
             if not self._joins(parts, kept):
-                pieces, gone = self._outside(c, kept)
+                pieces, removed = self._outside(c, kept)
             elif (scored := self._scored(c, parts, frozenset(kept))) is not None:
                 found.append(scored)
                 continue
             else:
                 first = self._place[parts[0]]
                 pieces = self._cut(range(first, first + len(parts) + 1))
-                gone = self._touched(parts) if len(parts) == 1 else frozenset()
-            fits, less = False, less - gone
-            if not pieces or (len(pieces) == 1 and not gone & kept):
+                removed = self._touched(parts) if len(parts) == 1 else frozenset()
+            fits, less = False, less - removed
+            if not pieces or (len(pieces) == 1 and not removed & kept):
                 return None
             found += pieces
         if not fits:
@@ -313,16 +313,16 @@ class ResidencySearch:
         reads and makes in external memory."""
         first = self._place[old.group.parts[0].nodes]
         made: set[int] = set()
-        cuts, gone = [first], frozenset[str]()
+        cuts, removed = [first], frozenset[str]()
         for at in range(first, first + len(old.group.parts)):
             nodes = self.singles[at].parts[0].nodes
             if nodes[0] in self.topology.joining and not self.topology.joins_local(nodes[0], made, kept):
                 cuts += [at, at + 1]
-                gone |= self._touched([nodes])
+                removed |= self._touched([nodes])
                 made = set()
             else:
                 made.update(nodes)
-        return self._cut([*cuts, first + len(old.group.parts)]), gone
+        return self._cut([*cuts, first + len(old.group.parts)]), removed
 
 
 def _price(group: GroupCandidate, weight: float) -> float:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from npuflow.metrics.wer import edits
+
 Outputs = dict[str, np.ndarray]
 
 
@@ -92,7 +94,7 @@ def close(outputs: Outputs, reference: Outputs, labels: Any) -> dict[str, float]
 
 
 def speech(outputs: Outputs, reference: Outputs, labels: list[Any]) -> dict[str, float]:
-    """Share of frames that are told right: speech or silence."""
+    """Share of frames that are classified correctly: speech or silence."""
     said = outputs["output"].reshape(len(labels)) > 0.5
     return {"frames": float((said == (np.array(labels) > 0)).mean())}
 
@@ -119,18 +121,9 @@ def _characters(steps: np.ndarray, symbols: str, labels: list[Any]) -> dict[str,
         best = scores.reshape(-1, scores.shape[-1]).argmax(1)
         kept = [b for i, b in enumerate(best) if b and (i == 0 or b != best[i - 1])]
         read = "".join(symbols[b - 1] if b <= len(symbols) else " " for b in kept).replace(" ", "")
-        wrong += _edits(truth.replace(" ", ""), read)
+        wrong += edits(truth.replace(" ", ""), read)
         total += len(truth.replace(" ", ""))
     return {"characters": 1 - wrong / total}
-
-
-def _edits(a: str, b: str) -> int:
-    row = list(range(len(b) + 1))
-    for i, one in enumerate(a, 1):
-        before, row[0] = row[0], i
-        for j, other in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (one != other))
-    return row[-1]
 
 
 def notes(outputs: Outputs, reference: Outputs, labels: list[Any]) -> dict[str, float]:

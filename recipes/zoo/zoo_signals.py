@@ -200,7 +200,7 @@ def evaluation_thai() -> Samples:
 
 
 # --- EEG
-def _wave_of(rng: Rng, kind: int, count: int) -> np.ndarray:
+def wave_of(rng: Rng, kind: int, count: int) -> np.ndarray:
     """What a component might be, at 200 Hz: a rhythm of the brain, muscles, blinks, the heart, the mains, a
     bad channel or something else."""
     pink = np.fft.irfft(np.fft.rfft(rng.normal(size=count)) / np.sqrt(np.arange(count // 2 + 1) + 1), count)
@@ -228,7 +228,7 @@ def components(part: int) -> Samples:
         cx, cy = (0, 0.9) if kind == 2 else rng.uniform(-0.8, 0.8, 2)
         head = np.exp(-((x - cx) ** 2 + (y - cy) ** 2) / wide**2) - rng.uniform(0, 0.4) * (x * cx + y * cy)
         head = np.where(x**2 + y**2 <= 1, head + rng.normal(0, 0.01, head.shape), 0)
-        sound = _wave_of(rng, kind, 12000)
+        sound = wave_of(rng, kind, 12000)
         pieces = np.lib.stride_tricks.sliding_window_view(sound, 200)[::100] * np.hamming(200)
         level = 10 * np.log10(np.median(np.abs(np.fft.rfft(pieces)) ** 2, 0))[1:]
         alike = np.fft.irfft(np.abs(np.fft.rfft(sound, 2 * len(sound))) ** 2)[:101]

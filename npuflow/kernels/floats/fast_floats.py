@@ -256,6 +256,13 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     return product(bench, i, c, (a, b), (batch, m, k, n), chunk, bias, kind)
 
 
+def _rooms(bench: Bench, kind: str, rows: int, k: int, chunk: int) -> tuple[Any, ...]:
+    """What kernels of products take of rows [rows, k]: terms of a chunk, digits, and their scratch arrays."""
+    row = bench.scratch("float row", "float64", (k,))
+    many = bench.scratch("float rows", "float64", (rows * k,)), tiles(rows, k)
+    return chunk, DIGITS[kind], row, many, *chunk_tables(rows, k, chunk), space(bench.scratch, rows, chunk)
+
+
 def panelled(
     bench: Bench, i: int, c: Command, a: FlatOperand, right: Panels, sizes: tuple[int, ...], bias: Array
 ) -> Step:
@@ -271,12 +278,7 @@ def panelled(
         right,
         (a.flat, lefts.reshape(1, rows).astype(np.int64), a.strides[2], kind == "float16"),
         (rows, k, n),
-        chunk,
-        DIGITS[kind],
-        bench.scratch("float row", "float64", (k,)),
-        (bench.scratch("float rows", "float64", (rows * k,)), tiles(rows, k)),
-        *chunk_tables(rows, k, chunk),
-        space(bench.scratch, rows, chunk),
+        *_rooms(bench, kind, rows, k, chunk),
         flat,
         sums.reshape(1, rows).astype(np.int64),
         (bias, bool(c.number("accumulate"))),
@@ -309,12 +311,7 @@ def product(
         (a.flat, lefts, a.strides[2], half),
         (b.flat, rights.astype(np.int64), b.strides[1:], half),
         (m, k, n),
-        chunk,
-        DIGITS[kind],
-        bench.scratch("float row", "float64", (k,)),
-        (bench.scratch("float rows", "float64", (m * k,)), tiles(m, k)),
-        *chunk_tables(m, k, chunk),
-        space(bench.scratch, m, chunk),
+        *_rooms(bench, kind, m, k, chunk),
         flat,
         sums,
         (bias, bool(c.number("accumulate"))),

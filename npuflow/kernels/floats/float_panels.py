@@ -230,7 +230,9 @@ def thin_sums(a, rights, p, c, chunk, terms, spreads, left, free, space):  # typ
 
 
 @borrowing
-def wide_sums(weights, rights, p, c, chunk, terms, spreads, left, free, space):  # type: ignore[no-untyped-def]
+def wide_sums(  # type: ignore[no-untyped-def]
+    weights, rights, p, c, chunk, terms, spreads, left, free, space
+):
     """Rows by tiles and one chunk of a panel, of whose patterns numbers are made first."""
     (a, tiles), (b, table, norms, widest, halves) = weights, rights
     panel, base, high, low, _, total, raw, limbs = space

@@ -3,7 +3,7 @@
    run FILE.npu[#NETWORK]                 says what the program takes and gives
    run FILE.npu[#NETWORK] INPUTS [STEPS]  INPUTS: codes of the inputs one behind the other, sample after sample; "-":
                                           the standard input. STEPS: of a program of any length
-   run --key ed25519:... FILE.npu ...     where it was compiled with OpenSSL: only a file that is sealed with the key */
+   run --key ed25519:... FILE.npu ...     compiled with OpenSSL: only a file that is sealed with the key */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -37,7 +37,7 @@ typedef enum npuflow_status {
     NPUFLOW_DEVICE = 15,               /* the driver failed */
     NPUFLOW_UNSEALED = 16,             /* keys were named, and the file is not sealed */
     NPUFLOW_KEY = 17,                  /* it is sealed with another key */
-    NPUFLOW_SEAL = 18                  /* its seal is malformed, or the file was changed after it was sealed */
+    NPUFLOW_SEAL = 18                  /* its seal is malformed, or the file was changed after it */
 } npuflow_status;
 
 typedef struct npuflow_error {

@@ -10,8 +10,8 @@ static npuflow_status sha512(void *context, const void *bytes, size_t size, uint
     return EVP_Digest(bytes, size, digest, NULL, EVP_sha512(), NULL) == 1 ? NPUFLOW_OK : NPUFLOW_SEAL;
 }
 
-static npuflow_status ed25519(void *context, const uint8_t key[32], const uint8_t signature[64], const void *bytes,
-    size_t size)
+static npuflow_status ed25519(void *context, const uint8_t key[32], const uint8_t signature[64],
+    const void *bytes, size_t size)
 {
     EVP_PKEY *own = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, key, 32);
     EVP_MD_CTX *check = EVP_MD_CTX_new();

@@ -1,11 +1,12 @@
-/* The seal of a file: Ed25519 over names, sizes and SHA-512 of all sections before it. docs/how-to/sign.md has the
-   format, byte by byte. */
+/* The seal of a file: Ed25519 over names, sizes and SHA-512 of all sections before it. docs/how-to/sign.md
+   has the format, byte by byte. */
 
 #include "internal.h"
 
 static const char BEGIN[] = "npuflow seal 1\n";
 
-enum { SEAL = 104, FINGERPRINT = 64, DIGEST = 64, FRONT = sizeof BEGIN - 1 + 4 + FINGERPRINT + 4, EACH = 16 + 8 + DIGEST };
+enum { SEAL = 104, FINGERPRINT = 64, DIGEST = 64 };
+enum { FRONT = sizeof BEGIN - 1 + 4 + FINGERPRINT + 4, EACH = 16 + 8 + DIGEST };
 
 static uint8_t *put(uint8_t *to, uint64_t value, int bytes)
 {
@@ -76,7 +77,8 @@ npuflow_status npf_check_seal(npuflow_program *p, const uint8_t *file, npuflow_e
             return npf_fail(error, NPUFLOW_SEAL, "the digests that the seal signs were not computed");
         at += DIGEST;
     }
-    if (crypto->ed25519(crypto->context, seal.body + 8, seal.body + 40, text, (size_t)(at - text)) != NPUFLOW_OK)
+    status = crypto->ed25519(crypto->context, seal.body + 8, seal.body + 40, text, (size_t)(at - text));
+    if (status != NPUFLOW_OK)
         return npf_fail(error, NPUFLOW_SEAL, "the file was changed after it was sealed, or its seal was");
     return NPUFLOW_OK;
 }

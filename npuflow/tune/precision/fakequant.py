@@ -283,6 +283,7 @@ class FakeQuant:
         self.network, self.probes, self.section = network, tuple(probes), section
         self.columns = (*STEPS, CUT) if floats else STEPS
         self._session, fed = self._start()
+        self._bytes = pass_bytes(network.graph)
         self._plain = {v: np.ascontiguousarray(network.graph.const(v)) for v in self._given() if v in fed}
         self.fed = fed
 
@@ -300,8 +301,7 @@ class FakeQuant:
         given = {**self._plain, **{k: v for k, v in (weights or {}).items() if k in self._plain}, **columns}
         shown, session = self._probed if probes else self._outputs, self._session
         inputs = [{k: v for k, v in feed.items() if k in self.fed} for feed in feeds]
-        each = pass_bytes(self.network.graph)
-        rows = PROCESSORS.all_of(lambda one: session.run(shown, {**one, **given}), inputs, each)
+        rows = PROCESSORS.all_of(lambda one: session.run(shown, {**one, **given}), inputs, self._bytes)
         return [[row[k] for row in rows] for k in range(len(rows[0]) if rows else 0)]
 
     def _given(self) -> list[str]:
