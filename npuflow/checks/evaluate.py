@@ -23,6 +23,7 @@ from npuflow.run.state import SampleModel
 
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
 CHUNK = 32                                       # samples whose inputs are in memory at once
+POINT = 0.01                                     # what a figure may lose before that is a warning: a point
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,17 @@ class Score:
         """The baseline's figures that can be told beside the program's: of the float model against itself
         there are no decibels."""
         return {name: value for name, value in self.baseline.items() if not name.endswith("_db")}
+
+    @property
+    def loss(self) -> float:
+        """How much worse the first figure is than the float model's: as a difference of shares and of what
+        is below 1, of larger figures (perplexities, say) as a share of the float model's. 0 where the float
+        model has no such figure, negative where the program is better."""
+        watch = next(iter(self.figures))
+        if watch not in self.beside:
+            return 0.0
+        lost = self.delta[watch] if self.better == "lower" else -self.delta[watch]
+        return lost / max(1.0, abs(self.baseline[watch]))
 
 
 def score(

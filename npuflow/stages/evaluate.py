@@ -41,6 +41,9 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.whole.execute.executor import Executor
 
+FEW = 100                                        # samples of which one is a point or more
+LOST = "npuflow why accuracy RECIPE; [precision] max_drop chooses widths by a metric"
+
 
 @dataclass(frozen=True)
 class Evaluation(Artifact):
@@ -67,12 +70,25 @@ class Evaluation(Artifact):
             found["agreement"] = round(one.agreement, 4)
         if one.sqnr_db and watch != "sqnr_db":
             found["sqnr_db"] = round(next(iter(one.sqnr_db.values())), 2)
+        if one.loss > scoring.POINT:
+            found |= {"warning": _lost(one), "warning_hint": LOST}
         return {
             **found,
             "npu_macs": round(one.npu_macs, 4),
             "host_macs": one.host_macs,
             "samples": one.samples,
         }
+
+
+def _lost(one: Score) -> str:
+    """What a figure that is more than a point worse says."""
+    watch = next(iter(one.figures))
+    apart = f"{100 * one.loss:.1f} " + ("points" if abs(one.baseline[watch]) <= 1.0 else "%")
+    few = " (few samples: one is a point or more)" if one.samples < FEW else ""
+    return (
+        f"{watch} is {apart} worse than the float network's ({one.figures[watch]:.4g}, float "
+        f"{one.baseline[watch]:.4g}) on {counted(one.samples, 'evaluation sample')}{few}"
+    )
 
 
 def listing(

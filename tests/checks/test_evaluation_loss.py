@@ -1,0 +1,43 @@
+"""A figure that an evaluation finds worse than the float network's is a warning of the build."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from npuflow.checks.evaluate import Score
+from npuflow.stages.evaluate import Evaluation
+
+SCORE = Score("top1", 200, {"top1": 0.9}, {"top1": 0.9}, {}, None, 1.0)
+
+
+def warning(score: Score) -> str:
+    return str(Evaluation(score).summary().get("warning", ""))
+
+
+@pytest.mark.parametrize("figure", (0.95, 0.9, 0.8901))
+def test_a_point_or_less_is_no_warning(figure: float) -> None:
+    assert warning(replace(SCORE, figures={"top1": figure})) == ""
+
+
+def test_more_than_a_point_is_one_with_both_figures() -> None:
+    said = warning(replace(SCORE, figures={"top1": 0.86}))
+    assert said == (
+        "top1 is 4.0 points worse than the float network's (0.86, float 0.9) on 200 evaluation samples"
+    )
+    few = warning(replace(SCORE, figures={"top1": 0.86}, samples=50))
+    assert few.endswith("on 50 evaluation samples (few samples: one is a point or more)")
+
+
+def test_where_less_is_better_a_larger_figure_is_worse() -> None:
+    score = replace(SCORE, figures={"ppl": 18.5}, baseline={"ppl": 18.0}, better="lower")
+    assert "ppl is 2.8 % worse" in warning(score)
+    assert warning(replace(score, figures={"ppl": 18.1})) == ""
+    assert warning(replace(score, figures={"ppl": 17.0})) == ""
+    rate = replace(score, figures={"errors": 0.06}, baseline={"errors": 0.025})
+    assert "errors is 3.5 points worse" in warning(rate)
+
+
+def test_decibels_of_the_float_network_against_itself_are_no_figure() -> None:
+    assert warning(replace(SCORE, figures={"sqnr_db": 20.0}, baseline={"sqnr_db": 200.0})) == ""
