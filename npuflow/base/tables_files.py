@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npuflow.base.errors import InputError, suggestion
 from npuflow.base.paths import kind_of, not_a_file
@@ -29,6 +30,15 @@ class FilePath:
     def function(self) -> str:
         """The function that `python:module:function` names in the file; "" of a plain file."""
         return self.text.rpartition(":")[2] if self.text.startswith("python:") else ""
+
+    def called(self) -> Callable[..., Any]:
+        """That function, loaded; a DataError says what is wrong with it."""
+        from npuflow.base.foreign import function
+
+        module = self.text.removeprefix("python:").rpartition(":")[0]
+        name = self.path.stem if module.endswith(".py") else module
+        found, _ = function(name, self.function, self.path.parent, self.path)
+        return found
 
     def digest(self) -> str:
         from npuflow.base.files import file_digest

@@ -24,6 +24,7 @@ from npuflow.run.state import SampleModel
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
 CHUNK = 32                                       # samples whose inputs are in memory at once
 POINT = 0.01                                     # what a figure may lose before that is a warning: a point
+CLEAR = 30.0     # dB of an output from which on another arg-max is a tie or no answer at all
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,11 @@ class Score:
     def loss(self) -> float:
         """How much worse the first figure is than the float model's: as a difference of shares and of what
         is below 1, of larger figures (perplexities, say) as a share of the float model's. 0 where the float
-        model has no such figure, negative where the program is better."""
+        model has no such figure, or where other arg-maxes are no other answers; negative where the program
+        is better."""
         watch = next(iter(self.figures))
-        if watch not in self.beside:
+        no_rows = self.agreement is None or next(iter(self.sqnr_db.values()), 0.0) >= CLEAR
+        if watch not in self.beside or (watch == "agreement" and no_rows):
             return 0.0
         lost = self.delta[watch] if self.better == "lower" else -self.delta[watch]
         return lost / max(1.0, abs(self.baseline[watch]))

@@ -15,7 +15,7 @@ from npuflow.base.errors import DataError, UsageError
 from npuflow.checks import evaluate as scoring
 from npuflow.checks.evaluate import Evaluate, Score
 from npuflow.cli._build import OutputOptions, run
-from npuflow.cli._components import FILE, graph_of, planned_of
+from npuflow.cli._components import FILE, graph_of, planned_of, wired
 from npuflow.cli._slow import Working
 from npuflow.flow.recipe_components import Component, handed_on
 from npuflow.flow.recipe_files import components_of, parse_set
@@ -69,6 +69,13 @@ def _scored(
             f"{path} scores nothing", because=f"[evaluate] is lacking of {' and '.join(ends)}",
             hint=f'[components.{ends[0]}.evaluate] metric = "agreement"', code="NF-USAGE-411",
         )
+    by_function = [name for name, one in every.items() if one.hands_on]
+    if by_function:
+        raise UsageError(
+            "components with a function between them are not scored as one", code="NF-USAGE-423",
+            because=f'of a program\'s outputs the function of "{by_function[0]}" may make other rows',
+            hint=f"npuflow eval {path}#{found[0]} scores it behind the float models above it",
+        )
     kept = [recipe.name for recipe, plan in planned if graph_of(plan, recipe, settings).state]
     if kept:
         raise UsageError(
@@ -91,7 +98,7 @@ def _score(
             f'"{file}" is no file of these components', because=f"components: {', '.join(every)}",
             hint="the model.npu that npuflow build wrote of this recipe", code="NF-USAGE-413",
         )
-    chain = {name: dict(one.inputs) for name, one in every.items() if one.inputs}
+    chain = wired(every)
     ports = free_ends({name: (one.inputs, one.outputs) for name, one in backend.each.items()}, chain)
     fed, made = (names_of(ends) for ends in ports)
     floats = FloatChain(graphs, every, fed)

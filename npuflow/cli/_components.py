@@ -140,7 +140,8 @@ def _wrong_chain(
             )
     for name, one in every.items():
         for given, (source, output) in one.inputs.items():
-            fault = _misfit(graphs.get(name), graphs.get(source), given, source, output)
+            above = None if every[source].hands_on else graphs.get(source)   # of a function none knows yet
+            fault = _misfit(graphs.get(name), above, given, source, output)
             if fault is not None:
                 yield fault.at(one.at.child("inputs", given).where())
 
@@ -228,7 +229,7 @@ def _write(
     from npuflow.runner.chained import free_ends, names_of
 
     programs = {name: load_program(built[name].result.products["program"]) for name in every}
-    chain = {name: dict(one.inputs) for name, one in every.items() if one.inputs}
+    chain = wired(every)
     data = packed(programs, chain).to_bytes()
     one = built[next(iter(every))]
     assert one.lock is not None
@@ -242,8 +243,19 @@ def _write(
         facts = {"networks": [*every], "bytes": len(data)}
         body = {"event": "written", "file": str(file), "kind": "program", "facts": facts, "notes": []}
         return json.dumps(body, ensure_ascii=False) + "\n", file
-    text = f"{file.parent.name}: {', '.join(every)} as one program, {inputs} -> {outputs}\n"
+    what = "one program" if chain else "one file"
+    text = f"{file.parent.name}: {', '.join(every)} as {what}, {inputs} -> {outputs}\n"
     return f"{text}  program  {shown_path(file)}\n", file
+
+
+def wired(every: Mapping[str, Component]) -> dict[str, dict[str, tuple[str, str]]]:
+    """By component its inputs that outputs of others feed. What a function makes between them is the
+    caller's to make."""
+    found = {
+        name: {given: source for given, source in one.inputs.items() if not every[source[0]].hands_on}
+        for name, one in every.items()
+    }
+    return {name: inputs for name, inputs in found.items() if inputs}
 
 
 def _without_state(program: Program) -> tuple[list[Port], list[Port]]:

@@ -19,7 +19,8 @@ from npuflow.base.tables_toml import Locator
 
 TABLE = "components"
 MARK = "#"                                # before the name of a component, in "RECIPE.toml#COMPONENT"
-OWN = ("recipe", "inputs")                # keys of a component that are no tables of a recipe
+HANDS_ON = "hands_on"
+OWN = ("recipe", "inputs", HANDS_ON)      # keys of a component that are no tables of a recipe
 FILES = {"data": "outputs.npz", "evaluate": "evaluation-outputs.npz"}
 """By the table of samples: the file of what a component makes of them."""
 EXAMPLE = '[components.encoder]\nrecipe = "encoder.toml"'
@@ -27,12 +28,14 @@ EXAMPLE = '[components.encoder]\nrecipe = "encoder.toml"'
 
 @dataclass(frozen=True)
 class Component:
-    """One component. `inputs`: input of its model -> component and output that feed it."""
+    """One component. `inputs`: input of its model -> component and output that feed it. `hands_on`: the
+    function that makes what others read of it, from its inputs and outputs; "": they read its outputs."""
 
     name: str
     table: Mapping[str, Any]
     at: Locator
     inputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    hands_on: str = ""
 
     @property
     def upstream(self) -> tuple[str, ...]:
@@ -66,8 +69,15 @@ def components(table: Any, at: Locator) -> dict[str, Component]:
                 because="it is a table, called by letters, digits, - and _",
             ))
             continue
-        found[name] = Component(name, own, here, _inputs(own, here, [*whole], wrong))
-    wrong += _circles(found)
+        inputs, function = _inputs(own, here, [*whole], wrong), own.get(HANDS_ON, "")
+        if not isinstance(function, str):
+            wrong.append(RecipeError(
+                f'"{HANDS_ON}" names a function', where=here.child(HANDS_ON).where(), code="NF-RECIPE-185",
+                because=f"it is {function!r}", hint=f'{HANDS_ON} = "python:crops.py:lines"',
+            ))
+            continue
+        found[name] = Component(name, own, here, inputs, function)
+    wrong += [*_circles(found), *_mixed(found)]
     if wrong:
         raise RecipeError(wrong)
     return {name: found[name] for name in _ordered(found)}
@@ -112,6 +122,19 @@ def _circles(found: Mapping[str, Component]) -> Iterator[NpuflowError]:
             )
 
 
+def _mixed(found: Mapping[str, Component]) -> Iterator[NpuflowError]:
+    """Components that read rows of a function, of which a sample may have any number, beside others."""
+    for one in found.values():
+        made = [name for name in one.upstream if name in found and found[name].hands_on]
+        if made and len(one.upstream) > 1:
+            yield RecipeError(
+                f'"{one.name}" reads what the function of "{made[0]}" makes, and other components',
+                where=one.at.child("inputs").where(), code="NF-RECIPE-186",
+                because="a function makes any number of rows of a sample: none belongs to a row of others",
+                hint=f'let the function of "{made[0]}" yield all that "{one.name}" reads',
+            )
+
+
 def _way_back(found: Mapping[str, Component], goal: str, way: tuple[str, ...]) -> tuple[str, ...] | None:
     for name in found[way[-1]].upstream if way[-1] in found else ():
         if name == goal:
@@ -152,9 +175,8 @@ def tables_of(
     added: dict[str, Any] = {}
     outputs = handed_on(every, one.name)
     if outputs:
-        added["component"] = {"outputs": outputs}
-        if "evaluate" in tables:
-            added["component"]["evaluation"] = {"outputs": outputs}
+        one_table = {"outputs": outputs, **({HANDS_ON: one.hands_on} if one.hands_on else {})}
+        added["component"] = {**one_table, **({"evaluation": one_table} if "evaluate" in tables else {})}
     for table in FILES if one.inputs else ():
         if table == "data" or table in tables:
             added[table] = _fed(one, tables.get(table, {}), folder, FILES[table])
@@ -209,6 +231,14 @@ def without_data(
                 f'the component "{name}" has neither data nor inputs of other components',
                 where=one.at.where(), code="NF-RECIPE-172",
                 hint=f'[components.{name}.data] source = "calib.npz", or inputs = {{ x = "other.y" }}',
+            )
+        made = [up for up in one.upstream if every[up].hands_on]
+        if made and "beside" in own.get("data", {}):      # beside samples that the recipe names
+            yield RecipeError(
+                f'the component "{name}" has samples of its own beside those that a function makes',
+                where=one.at.child("data").where(), code="NF-RECIPE-187",
+                because=f'rows that the function of "{made[0]}" makes belong to no sample of another source',
+                hint=f'let the function of "{made[0]}" yield all that "{name}" reads',
             )
         lacking = [up for up in one.upstream if "evaluate" in own and "evaluate" not in tables[up]]
         if lacking:

@@ -208,8 +208,11 @@ class _Reading:
         mine = {k[2:]: o for k, o in origins.items() if k[:2] == (parts.TABLE, name) and k[2:]}
         merge(tables, places, own, {k: o for k, o in mine.items() if k[0] not in parts.OWN})
         added = parts.tables_of(every, one, tables, parts.family(file, merged, at, out))
-        origin = one.at.child("inputs").origin()
-        merge(tables, places, added, {(table, key): origin for table, keys in added.items() for key in keys})
+        at_inputs, at_function = one.at.child("inputs").origin(), one.at.child(parts.HANDS_ON).origin()
+        merge(tables, places, added, {
+            (table, key): at_function if table == "component" else at_inputs
+            for table, keys in added.items() for key in keys
+        })
         return tables, places
 
     def _recipe_of(self, one: Component) -> tuple[dict[str, Any], Origins]:

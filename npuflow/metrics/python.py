@@ -40,12 +40,8 @@ class PythonMetric(Metric):
         return self.function
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        from npuflow.base.foreign import function
-
         at = self.named()
-        module = at.text.removeprefix("python:").rpartition(":")[0]
-        name = at.path.stem if module.endswith(".py") else module
-        made, _ = function(name, at.function, at.path.parent, at.path)
+        made = at.called()
         try:
             found = made(dict(outputs), dict(reference), labels)
         except Exception as fault:  # the boundary to the user's own code

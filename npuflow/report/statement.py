@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.base.wording import counted
-from npuflow.checks.evaluate import Score
+from npuflow.checks.evaluate import CLEAR, Score
 from npuflow.input.data.splits import VERIFIED_FROM
 from npuflow.strategies import Budget
 from npuflow.tune.precision.advice import Fix
@@ -18,8 +18,6 @@ FEW = 8                                   # samples below which a good verdict s
 # dB of an output on the evaluation: the error is a third of the signal
 LEAST = 10.0
 AGREE = 0.95                              # share of equal answers there; of few samples two may differ
-# dB of an output there, from which on another arg-max is a tie or no answer at all
-CLEAR = 30.0
 
 
 @dataclass(frozen=True)

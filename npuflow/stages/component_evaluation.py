@@ -6,22 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.base.tables import Config
 from npuflow.checks.evaluate import Evaluate, labelled
 from npuflow.flow.refs import Files, Listing
 from npuflow.flow.stage import Items, stage
 from npuflow.input.data.config import Data
 from npuflow.input.text.model import TextModel
-from npuflow.stages.component_outputs import ComponentOutputs, HandedOn, handed_on, items_of, npz_of
+from npuflow.stages.component_outputs import (
+    ComponentOutputs,
+    ComponentTable,
+    HandedOn,
+    handed_on,
+    items_of,
+    npz_of,
+)
 from npuflow.stages.model import Model
 
 
 @dataclass(frozen=True)
-class ComponentEvaluationTable(Config, table="component.evaluation"):
-    """What a component hands on of the evaluation; a recipe with [components] writes it."""
-
-    outputs: tuple[str, ...]
-    """Outputs of the model, which `evaluation-outputs.npz` holds for samples of [evaluate], in floats."""
+class ComponentEvaluationTable(ComponentTable, table="component.evaluation"):
+    """What a component hands on of the evaluation, in `evaluation-outputs.npz`; a recipe with [components]
+    writes it."""
 
 
 @dataclass(frozen=True)
@@ -49,4 +53,4 @@ def component_evaluation(
     files: Files, source: Model, evaluation: ComponentEvaluationTable
 ) -> Iterator[tuple[str, HandedOn]]:
     """Run the float model on the samples."""
-    yield from handed_on(files, source.reading.graph, evaluation.outputs)
+    yield from handed_on(files, source.reading.graph, evaluation)

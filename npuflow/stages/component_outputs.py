@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from npuflow.base.errors import DataError, ModelError, meant
 from npuflow.base.tables import Config
+from npuflow.base.tables_files import FilePath
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
@@ -30,16 +33,21 @@ class ComponentTable(Config, table="component"):
     """What a component hands on to others; a recipe with [components] writes it."""
 
     outputs: tuple[str, ...]
-    """Outputs of the model, which `outputs.npz` holds for every calibration sample, in floats."""
+    """Outputs of the model, which `outputs.npz` holds for every calibration sample, in floats; of a function,
+    the arrays that it yields."""
+    # makes rows for other components from a sample's inputs and outputs
+    hands_on: FilePath | None = None
 
 
 @dataclass(frozen=True)
-class HandedOn(Artifact, about=("place", "label")):
-    """Outputs of one sample, its place among all samples, and its label if it has one."""
+class HandedOn(Artifact, about=("place", "labels")):
+    """What one sample hands on: arrays [rows, ...], a label (or None) for each row, and the sample's place
+    among all samples, None where rows are a function's. A row, unless it could not be read, or a function
+    makes others."""
 
     arrays: Mapping[str, Array]
-    place: tuple[int, int]
-    label: Any = None
+    place: tuple[int, int] | None
+    labels: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -97,25 +105,60 @@ def component_outputs(
     files: Files, source: Model, component: ComponentTable
 ) -> Iterator[tuple[str, HandedOn]]:
     """Run the float model on the samples."""
-    yield from handed_on(files, source.reading.graph, component.outputs)
+    yield from handed_on(files, source.reading.graph, component)
 
 
-def handed_on(files: Files, graph: Graph, outputs: Sequence[str]) -> Iterator[tuple[str, HandedOn]]:
-    """By sample the outputs that others read. Samples that cannot be read have none."""
+def handed_on(
+    files: Files, graph: Graph, table: ComponentTable
+) -> Iterator[tuple[str, HandedOn]]:
+    """By sample what others read. Samples that cannot be read have nothing."""
+    function = table.hands_on
+    outputs = tuple(graph.outputs) if function is not None else table.outputs
     _check(graph, outputs)
     types = {name: graph.type(name) for name in graph.inputs}
     run = FloatRun.of(graph, outputs)
     for name, sample in read({name: (item.files, item.detail["read"]) for name, item in files.items()}):
-        at, of = files[name].detail["place"]
+        detail = files[name].detail
+        at, of = detail["place"]
         if sample.broken:
             log(f"{name} is left out: {sample.broken}")
             yield name, HandedOn({}, (at, of))
             continue
         try:
-            made = run.run(sample.feed(types))
+            feed = sample.feed(types)
+            made = run.run(feed)
+            if function is None:
+                row = {key: array[None] for key, array in made.items()}
+                yield name, HandedOn(row, (at, of), (detail["label"],))
+            else:
+                yield name, rows_of(function, {**feed, **made}, detail["label"], table.outputs)
         except DataError as fault:
             raise fault.at(item=name) from None
-        yield name, HandedOn(made, (at, of), files[name].detail["label"])
+
+
+def rows_of(
+    function: FilePath, arrays: Mapping[str, Array], label: Any, wanted: Sequence[str]
+) -> HandedOn:
+    """What a function of the user's makes of a sample: it yields arrays by name, or these and a label, any
+    number of times. DataError where it fails, or yields something else."""
+    rows: list[Mapping[str, Array]] = []
+    labels: list[Any] = []
+    called = function.called()
+    try:
+        for made in called(dict(arrays), label):
+            values, own = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+            rows.append({name: np.asarray(values[name]) for name in wanted})
+            labels.append(own.tolist() if isinstance(own, np.generic | np.ndarray) else own)
+        stacked = {name: np.stack([row[name] for row in rows]) for name in wanted if rows}
+    except Exception as fault:  # the boundary to the user's own code
+        frame = extract_tb(fault.__traceback__)[-1]
+        raise DataError(
+            f"the function {function.text} fails", code="NF-DATA-288",
+            because=f"{type(fault).__name__}: {fault} ({Path(frame.filename).name}, line {frame.lineno})",
+            hint=f"it takes arrays by name and a label, and yields arrays ({', '.join(wanted)}) of equal "
+            "shapes, with or without a label",
+        ) from fault
+    return HandedOn(stacked, None, labels)
 
 
 def _check(graph: Graph, outputs: Sequence[str]) -> None:
@@ -139,16 +182,22 @@ def npz_of(parts: Sequence[HandedOn]) -> bytes:
     """The bytes of a file of outputs."""
     whole = [one for one in parts if one.arrays]
     if not whole:
-        raise DataError("no sample of this component could be read", code="NF-DATA-285")
-    shapes = {name: {one.arrays[name].shape for one in whole} for name in whole[0].arrays}
+        raise DataError(
+            "this component hands nothing on", code="NF-DATA-285",
+            because="none of its samples could be read, or its function made nothing of any",
+        )
+    shapes = {name: {one.arrays[name].shape[1:] for one in whole} for name in whole[0].arrays}
     for name, every in shapes.items():
         if len(every) > 1:
             raise DataError(
                 f'the output "{name}" has several shapes: {", ".join(map(str, sorted(every)))}',
                 because="a component takes inputs of one shape", code="NF-DATA-286",
             )
-    arrays = {name: [one.arrays[name] for one in whole] for name in whole[0].arrays}
-    held = with_places(arrays, [one.place for one in whole], [one.label for one in whole])
+    arrays = {name: np.concatenate([one.arrays[name] for one in whole]) for name in whole[0].arrays}
+    labels = [label for one in whole for label in one.labels]
+    known = [one.place for one in whole if one.place is not None]
+    places = known or [(row, len(labels)) for row in range(len(labels))]
+    held = with_places(arrays, places, labels)
     sink = io.BytesIO()
     np.savez(sink, **held)  # type: ignore[arg-type]
     return sink.getvalue()

@@ -93,9 +93,11 @@ def evaluation_turned() -> Samples:
     yield from turned(1)
 
 
-def page(rng: np.random.Generator, size: int) -> tuple[np.ndarray, list[list[int]]]:
-    """A page with lines of text and their boxes, x, y, width, height; uint8 [size, size, 3]."""
+def page(rng: np.random.Generator, size: int) -> tuple[np.ndarray, list[list[int]], list[str]]:
+    """A page with lines of text, their boxes, x, y, width, height, and what they say; uint8
+    [size, size, 3]."""
     picture, ink = paper(rng, size, size)
+    texts: list[str] = []
     pen, boxes, y = ImageDraw.Draw(picture), [], int(rng.integers(8, 30))
     while True:
         points = int(size * rng.uniform(0.05, 0.1))
@@ -108,8 +110,9 @@ def page(rng: np.random.Generator, size: int) -> tuple[np.ndarray, list[list[int
             x = int(rng.integers(6, size - x1 - 6))
             pen.text((x, y), text, fill=ink, font=font)
             boxes.append([x + x0, y + y0, x1 - x0, y1 - y0])
+            texts.append(text)
             y += y1 + int(points * rng.uniform(0.3, 1.2))
-    return np.asarray(picture), boxes
+    return np.asarray(picture), boxes, texts
 
 
 MEAN, DEVIATION = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -124,7 +127,7 @@ def pages(part: int) -> Samples:
     """Pages of 320; the label is the boxes of their lines."""
     rng = _rng(part, 3)
     for i in range((48, 32)[part]):
-        picture, boxes = page(rng, 320)
+        picture, boxes, _ = page(rng, 320)
         yield f"{i}", standard(picture[:, :, ::-1]), boxes
 
 
@@ -136,11 +139,27 @@ def evaluation_pages() -> Samples:
     yield from pages(1)
 
 
+def written(part: int) -> Samples:
+    """Pages of 320; the label is a box and a text for each of their lines."""
+    rng = _rng(part, 8)
+    for i in range((48, 32)[part]):
+        picture, boxes, texts = page(rng, 320)
+        yield f"{i}", standard(picture[:, :, ::-1]), [list(one) for one in zip(boxes, texts, strict=True)]
+
+
+def calibration_written() -> Samples:
+    yield from written(0)
+
+
+def evaluation_written() -> Samples:
+    yield from written(1)
+
+
 def quarters(part: int) -> Samples:
     """Pages of 224, turned by no, one, two or three quarters clockwise, which is the label."""
     rng = _rng(part, 4)
     for i in range((CALIBRATION, 2 * EVALUATION)[part]):
-        picture, _ = page(rng, 224)
+        picture, _, _ = page(rng, 224)
         yield f"{i}", standard(np.rot90(picture[:, :, ::-1], -(i % 4))), i % 4
 
 

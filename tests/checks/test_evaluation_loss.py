@@ -41,3 +41,10 @@ def test_where_less_is_better_a_larger_figure_is_worse() -> None:
 
 def test_decibels_of_the_float_network_against_itself_are_no_figure() -> None:
     assert warning(replace(SCORE, figures={"sqnr_db": 20.0}, baseline={"sqnr_db": 200.0})) == ""
+
+
+def test_another_largest_value_of_what_is_no_row_of_scores_is_no_other_answer() -> None:
+    score = replace(SCORE, figures={"agreement": 0.9}, baseline={"agreement": 1.0}, sqnr_db={"y": 28.0})
+    assert warning(score) == ""                                     # a map: `agreement` is of its places
+    assert "10.0 points worse" in warning(replace(score, agreement=0.9))
+    assert warning(replace(score, agreement=0.9, sqnr_db={"y": 31.0})) == ""      # ties

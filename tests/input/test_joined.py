@@ -20,7 +20,7 @@ def handed_on(path: Path, positions: list[int], count: int, labels: list[object]
     """A file of outputs whose every value is its sample's position."""
     rows = [np.full((1, 2), at, np.float32) for at in positions]
     places = [(at, count) for at in positions]
-    np.savez(path, **with_places({"h": rows}, places, labels or [None] * len(rows)))  # type: ignore[arg-type]
+    np.savez(path, **with_places({"h": np.asarray(rows)}, places, labels or [None] * len(rows)))  # type: ignore[arg-type]
     return path
 
 
@@ -89,4 +89,4 @@ def test_files_that_do_not_belong_together_are_errors(tmp_path: Path) -> None:
     assert lengths.code == "NF-DATA-283" and "4 samples" in lengths.message and "has 5" in lengths.message
     assert fault("o.npz", "other.npz").code == "NF-DATA-284"
     with pytest.raises(DataError, match="labels of this kind"):
-        with_places({"h": [np.zeros(1)]}, [(0, 1)], [{"box": 1}])
+        with_places({"h": np.zeros((1, 1))}, [(0, 1)], [{"box": 1}])

@@ -19,11 +19,10 @@ POSITION, COUNT = "npuflow:position", "npuflow:count"
 
 
 def with_places(
-    arrays: Mapping[str, Sequence[Array]], places: Sequence[tuple[int, int]], labels: Sequence[Any]
+    arrays: Mapping[str, Array], places: Sequence[tuple[int, int]], labels: Sequence[Any]
 ) -> dict[str, Array]:
-    """The arrays of a file of outputs: by name one of each sample, their places, and labels where all have
-    one."""
-    found = {name: np.stack(rows) for name, rows in arrays.items()}
+    """The arrays of a file of outputs: by name [rows, ...], their places, and labels where all have one."""
+    found = dict(arrays)
     if labels and all(label is not None for label in labels):
         held = np.asarray(labels)
         if held.dtype.kind not in "fiubU":
