@@ -1,16 +1,16 @@
-"""Quantisers that anyone can install, on the networks and data of recipes/zoo, beside default builds.
+r"""Quantisers that anyone can install, on the networks and data of recipes/zoo, beside default builds.
 
     pip install --no-deps --target PACKAGES \
         $(grep -rhoP 'pkg:\K[^:"]+==[^:]+' recipes/zoo | sort -u) scikit-image==0.26.0
     pip install nncf
     PYTHONPATH=PACKAGES python benchmarks/peers.py OUT NETWORK ...
 
-Each quantises the float network as npuflow reads it (ONNX, opset as needed), with all calibration samples, and
-is scored by the recipe's metric on all evaluation samples, run by onnxruntime on one thread. onnxruntime:
-`quant_pre_process`, then `quantize_static`, QDQ, per channel, int8, minima and maxima; W4 the same with weights
-of 4 bits. NNCF: `nncf.quantize` with its defaults. npuflow: the program for edge-4t of the recipe as it is; W4
-with `quantize.weights = { bits = 4 }` and nothing else. Seconds are of the processor, all processes, cold
-caches. Rows are kept in OUT; one that is there is not made again.
+Each quantises the float network as npuflow reads it (ONNX), with all calibration samples, and is scored by
+the recipe's metric on all evaluation samples, run by onnxruntime on one thread. onnxruntime: `quant_pre_process`,
+then `quantize_static`, QDQ, per channel, int8, minima and maxima; W4 the same with weights of 4 bits. NNCF:
+`nncf.quantize` with its defaults. npuflow: the program for edge-4t of the recipe as it is; W4 with
+`quantize.weights = { bits = 4 }` and nothing else. Seconds are of the processor, all processes, cold caches.
+Rows are kept in OUT; one that is there is not made again.
 """
 
 from __future__ import annotations
@@ -113,9 +113,13 @@ def by_nncf(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
     import nncf
 
     # of opset 21 it writes activations' zero points in another type than it states
-    older = version_converter.convert_version(onnx.load(source(task, folder)), 17)
+    model = onnx.load(source(task, folder))
+    try:
+        model = version_converter.convert_version(model, 17)
+    except RuntimeError:                  # an operator that the converter has no older form of
+        pass
     made: onnx.ModelProto = nncf.quantize(
-        older, nncf.Dataset(task.calibration), subset_size=len(task.calibration)
+        model, nncf.Dataset(task.calibration), subset_size=len(task.calibration)
     )
     return made
 

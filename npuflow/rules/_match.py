@@ -12,6 +12,8 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 
+VIEWS = ("reshape", "squeeze", "unsqueeze", "flatten")    # the same elements in another shape
+
 
 def bounds(node: Node) -> tuple[float, float]:
     """The interval that a Relu or Clip keeps."""
@@ -93,3 +95,14 @@ def per_channel(array: Array, shape: tuple[int, ...], axis: int = 1) -> Array | 
     if any(size != 1 for i, size in enumerate(full.shape) if i != axis):
         return None
     return np.broadcast_to(full.reshape(-1), (shape[axis],)) if full.shape[axis] in (1, shape[axis]) else None
+
+
+def matrix_of(graph: Graph, node: Node) -> Array | None:
+    """[inputs, outputs] of a product of rows by a constant matrix; None of any other."""
+    held, op = graph.const(node.inputs[1]), node.op
+    if held is None or held.ndim != 2:
+        return None
+    if kind(node) == "matmul":
+        return held
+    plain = not op.transA and op.alpha == op.beta == 1.0  # type: ignore[attr-defined]
+    return (held.T if op.transB else held) if plain else None  # type: ignore[attr-defined]

@@ -136,3 +136,58 @@ def test_integers_keep_their_shapes() -> None:
     body = "t = Cast<to=7>(x) r = Reshape(t, to) d = Sub(r, r) y = Add(d, r)"
     done = rewritten(model("float[3,2] x => int64[3,1,2] y", body, weights))
     assert "reshape" in ops(done) and not [a for a in done.applied if a.rule == "sink_reshape"]
+
+
+MERGED = {"w": normal(0, 32, 24), "u": normal(1, 24, 4), "b": normal(2, 4), "flat": np.array([-1, 24])}
+
+
+def merged(net: str, **more: np.ndarray) -> list[str]:
+    """Operators of a network of rows [1, 6, 32] behind the rules, which must give the same numbers."""
+    return ops(check_rewrite(graph_of(model("float[1,6,32] x => float[6,4] y", net, {**MERGED, **more}))))
+
+
+def test_two_products_by_constants_become_one_where_it_is_smaller() -> None:
+    net = "h = MatMul(x, w) r = Reshape(h, flat) y = Gemm(r, u, b)"
+    assert merged(net).count("gemm") == 1 and "matmul" not in merged(net)
+    turned = "h = MatMul(x, w) r = Reshape(h, flat) y = Gemm<transB=1>(r, u, b)"
+    assert merged(turned, u=normal(1, 4, 24)).count("gemm") == 1
+
+
+@pytest.mark.parametrize("net", [
+    "h = MatMul(x, w) g = Relu(h) r = Reshape(g, flat) y = Gemm(r, u, b)",
+    "h = MatMul(x, w) r = Reshape(h, flat) t = Gemm(r, u, b) s = ReduceSum(h) y = Add(t, s)",
+    "h = MatMul(x, w) r = Reshape(h, flat) y = Gemm<alpha=0.5>(r, u, b)",
+])
+def test_products_with_something_between_stay_two(net: str) -> None:
+    found = merged(net)
+    assert found.count("gemm") + found.count("matmul") == 2
+
+
+def test_factors_of_low_rank_stay() -> None:
+    found = merged("h = MatMul(x, w) r = Reshape(h, flat) y = Gemm(r, u, b)", w=normal(0, 32, 3),
+                   u=normal(1, 3, 4), flat=np.array([-1, 3]))
+    assert found.count("gemm") + found.count("matmul") == 2
+
+
+FRAMES = "c = Gather<axis=1>(x, places) m = Mul(c, window) h = MatMul(m, waves) y = Add(h, b)"
+
+
+@pytest.mark.parametrize(("begin", "step", "count"), [(0, 5, 30), (3, 12, 25), (1, 17, 22), (0, 1, 60)])
+def test_frames_and_a_product_are_a_convolution(begin: int, step: int, count: int) -> None:
+    """Frames of 12 numbers: with overlap, one behind the other, with gaps; past what they read, or not."""
+    places = begin + step * np.arange(count)[:, None] + np.arange(12)
+    given = {"places": places, "window": normal(0, 12), "waves": normal(1, 12, 7), "b": normal(2, 7)}
+    net = model(f"float[1,370] x => float[1,{count},7] y", FRAMES, given)
+    found = ops(check_rewrite(graph_of(net)))
+    assert "conv" in found and not {"gather", "host:gather", "gemm", "matmul"} & {*found}
+
+
+@pytest.mark.parametrize("places", [
+    np.arange(12) + np.array([0, 5, 11, *range(20, 240, 10)])[:, None],
+    np.arange(12)[::-1] + 5 * np.arange(25)[:, None],
+    np.arange(12) + np.array([[0], [5], [10]]),           # so few that they are copied
+])
+def test_other_places_are_no_frames(places: np.ndarray) -> None:
+    given = {"places": places, "window": normal(0, 12), "waves": normal(1, 12, 7), "b": normal(2, 7)}
+    net = model(f"float[1,370] x => float[1,{len(places)},7] y", FRAMES, given)
+    assert "conv" not in ops(check_rewrite(graph_of(net)))

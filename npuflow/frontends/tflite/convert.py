@@ -21,7 +21,9 @@ from npuflow.frontends.tflite.products import PRODUCTS
 from npuflow.frontends.tflite.recurrent import RECURRENT, states
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
 from npuflow.frontends.tflite.shapes import SHAPES
+from npuflow.frontends.tflite.sizes import resolved
 from npuflow.frontends.tflite.spatial import SPATIAL
+from npuflow.frontends.tflite.spectra import SPECTRA, is_complex
 from npuflow.frontends.tflite.variables import REASON, VARIABLES, with_states
 from npuflow.frontends.tflite.volumes import VOLUMES
 from npuflow.frontends.tflite.while_borders import steps
@@ -61,6 +63,7 @@ def opened(path: Path) -> TfliteNetwork:
 def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
+        network = resolved(network)
         found = plain(network)
         try:
             return _built(found, bindings)
@@ -171,7 +174,11 @@ def _convert(builder: TfliteBuilder, operator: Operator, lost: set[int]) -> str 
     held = states(operator)
     read = [t for t in operator.inputs if t >= 0 and t not in held]
     broken = [builder.tensor(t).refused for t in (*read, *operator.outputs) if builder.tensor(t).refused]
-    convert = CUSTOM.get(operator.custom) if operator.custom else CONVERTERS.get(operator.name)
+    waves = is_complex(builder, operator)
+    table = SPECTRA if waves else CONVERTERS
+    convert = CUSTOM.get(operator.custom) if operator.custom else table.get(operator.name)
+    if convert is None and waves:
+        return f"{name} of complex numbers"
     if convert is None:
         return f"{name} (of MediaPipe)" if operator.custom in OTHERS else name
     if operator.name in VARIABLES:

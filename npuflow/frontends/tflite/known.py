@@ -1,8 +1,9 @@
-"""Operators on constants, as far as the counters and conditions of loops need them."""
+"""Operators on constants, as far as sizes, and counters and conditions of loops need them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,9 +57,37 @@ def _found(operator: Operator, held: Sequence[Array], result: TfliteTensor) -> A
         return np.take(held[0], held[1], axis=options.get("Axis", 0))
     if name == "FILL":
         return np.full(held[0].reshape(-1).tolist(), held[1])
+    if name == "REDUCE_PROD":
+        axes = tuple(held[1].reshape(-1).tolist())
+        return np.asarray(np.prod(held[0], axes, keepdims=bool(options.get("KeepDims"))))
     if name == "RANGE":
         return np.arange(*(one.item() for one in held))
     if name == "SLICE":
         begins, sizes = held[1].reshape(-1).tolist(), held[2].reshape(-1).tolist()
         return held[0][tuple(slice(b, None if s < 0 else b + s) for b, s in zip(begins, sizes, strict=True))]
+    if name == "STRIDED_SLICE":
+        begins, ends, steps = (one.reshape(-1).tolist() for one in held[1:4])
+        return np.asarray(held[0][strided(options, begins, ends, steps)])
     return None
+
+
+def strided(
+    options: Mapping[str, Any], begins: Sequence[int], ends: Sequence[int], steps: Sequence[int]
+) -> tuple[Any, ...]:
+    """What a STRIDED_SLICE takes, as an index of numpy."""
+    def has(name: str, place: int) -> bool:
+        return bool(options.get(name, 0) >> place & 1)
+
+    found: list[Any] = []
+    for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
+        if has("EllipsisMask", i):
+            found.append(...)
+        elif has("NewAxisMask", i):
+            found.append(None)
+        elif has("ShrinkAxisMask", i):
+            found.append(begin)
+        else:
+            last = begin + end if options.get("Offset") else end
+            ends_at = None if has("EndMask", i) else last
+            found.append(slice(None if has("BeginMask", i) else begin, ends_at, step))
+    return tuple(found)

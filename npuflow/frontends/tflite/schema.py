@@ -17,6 +17,7 @@ from npuflow.frontends.tflite.sparse import Level, Sparsity, dense, places
 from npuflow.ir.types import Array
 
 CUSTOM_OPTIONS = "CustomOptions"                # bytes of an operator that is not of the schema
+COMPLEX = "complex64"                           # of tensors between operators alone
 TYPES = {
     "FLOAT32": "float32",
     "FLOAT16": "float16",
@@ -54,6 +55,7 @@ class TfliteTensor:
     data: Array | None
     codes: Codes | None
     refused: str = ""                         # why no network can use it
+    open: bool = False                        # the converter did not know all of its sizes
 
 
 @dataclass(frozen=True)
@@ -216,8 +218,11 @@ def _tensor(
     name = (tensor.Name() or b"").decode() or f"tensor{index}"
     name = name if name not in taken else f"{name}#{index}"
     shape = _ints(tensor, "Shape")
+    free = any(size < 0 for size in _ints(tensor, "ShapeSignature"))
     if tensor.IsVariable():
         return TfliteTensor(name, shape, "", None, None, "a variable")
+    if kind == "COMPLEX64" and _buffer(model.Buffers(tensor.Buffer()), data) is None:
+        return TfliteTensor(name, shape, COMPLEX, None, None, open=free)
     if kind not in TYPES:
         return TfliteTensor(name, shape, "", None, None, f"the type {kind}")
     held = _buffer(model.Buffers(tensor.Buffer()), data)
@@ -229,7 +234,7 @@ def _tensor(
         where = places(sparse(tensor.Sparsity()), shape)
         values = dense(_values(held, TYPES[kind], where.shape), where, shape)
     return TfliteTensor(
-        name, shape, TYPES[kind], values, _quantised(tensor.Quantization(), TYPES[kind], shape)
+        name, shape, TYPES[kind], values, _quantised(tensor.Quantization(), TYPES[kind], shape), open=free
     )
 
 

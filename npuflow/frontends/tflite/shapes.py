@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.network import (
     INTO,
     NCHW,
@@ -196,6 +197,16 @@ def sizes_of(builder: TfliteBuilder, operator: Operator) -> None:
     builder.folded[result] = np.asarray(shape, builder.tensor(result).dtype)
 
 
+def counted(builder: TfliteBuilder, operator: Operator) -> None:
+    """Numbers between constant ends."""
+    held = [builder.data(index) for index in operator.inputs]
+    ends = [one for one in held if one is not None]
+    made = known(operator, ends, builder.tensor(operator.outputs[0])) if len(ends) == 3 else None
+    if made is None:
+        raise TfliteOperatorError("between ends that the network computes")
+    builder.folded[operator.outputs[0]] = made
+
+
 def filled(builder: TfliteBuilder, operator: Operator) -> None:
     result = operator.outputs[0]
     inputs = [builder.value(operator.inputs[-1 if operator.name == "FILL" else 0])]
@@ -258,6 +269,7 @@ SHAPES: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     "SLICE": cut,
     "STRIDED_SLICE": strided,
     "SHAPE": sizes_of,
+    "RANGE": counted,
     **dict.fromkeys(("FILL", "BROADCAST_TO"), filled),
     "TILE": tile,
     "GATHER": gather,
