@@ -7,10 +7,10 @@ r"""Quantisers that anyone can install, on the networks and data of recipes/zoo,
 
 Each quantises the float network as npuflow reads it (ONNX), with all calibration samples, and is scored by
 the recipe's metric on all evaluation samples, run by onnxruntime on one thread. onnxruntime:
-quant_pre_process, then quantize_static: QDQ, per channel, int8, minima and maxima; W4 the same with weights of 4 bits. NNCF:
-nncf.quantize with its defaults. npuflow: the program for edge-4t of the recipe as it is; W4 with
-`quantize.weights = { bits = 4 }` and nothing else. Seconds are of the processor, all processes,
-cold caches. Rows are kept in OUT; one that is there is not made again.
+quant_pre_process, then quantize_static: QDQ, per channel, int8, minima and maxima; W4 the same with weights
+of 4 bits. NNCF: nncf.quantize with its defaults. npuflow: the program for edge-4t of the recipe as it is; W4
+with `quantize.weights = { bits = 4 }` and nothing else. Seconds are of the processor, all processes, cold
+caches. Rows are kept in OUT; one that is there is not made again.
 """
 
 from __future__ import annotations

@@ -191,3 +191,17 @@ def test_other_places_are_no_frames(places: np.ndarray) -> None:
     given = {"places": places, "window": normal(0, 12), "waves": normal(1, 12, 7), "b": normal(2, 7)}
     net = model(f"float[1,370] x => float[1,{len(places)},7] y", FRAMES, given)
     assert "conv" not in ops(check_rewrite(graph_of(net)))
+
+
+@pytest.mark.parametrize(("net", "left"), [
+    ("s = Mul(x, x) y = Pow(s, p)", ["abs", "pow"]),
+    ("s = Pow(x, two) y = Sqrt(s)", ["abs"]),
+    ("s = Mul(x, x) y = Sqrt(s)", ["abs"]),
+    ("s = Mul(x, x) t = Pow(s, p) y = Add(t, s)", ["mul", "pow", "add"]),
+    ("s = Pow(x, p) y = Sqrt(s)", ["pow", "sqrt"]),
+])
+def test_a_power_of_a_square_is_one_of_the_magnitude(net: str, left: list[str]) -> None:
+    given = {"p": np.float32(0.23), "two": np.float32(2)}
+    assert ops(rewritten(model("float[1,6,32] x => float[1,6,32] y", net, given))) == left
+    if "s = Pow(x, p)" not in net:                        # of negative numbers that is none
+        check_rewrite(graph_of(model("float[1,6,32] x => float[1,6,32] y", net, given)))
