@@ -20,9 +20,8 @@ class MergePowers(Decomposition):
     makes = ("abs", "pow")
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
-        if node.op.clip is not None or _squared(graph, node.inputs[0]) is None or not plain_float(graph, node):
-            return None
-        return super().rewrite(graph, node)
+        plain = node.op.clip is None and plain_float(graph, node)
+        return super().rewrite(graph, node) if plain and _squared(graph, node.inputs[0]) is not None else None
 
     def spelled(self, parts: Parts) -> tuple[str, ...]:
         x = _squared(parts.graph, parts.input(0))
