@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext
-from npuflow.ops._table import Real, TableOp
+from npuflow.ops._table import LOOSEST, Real, TableOp
 
 
 @OPS.entry
@@ -22,6 +22,11 @@ class Pow(TableOp):
     @property
     def lane(self) -> str:
         return "square" if self.exponent == 2.0 else ""
+
+    @property
+    def loosest(self) -> int:  # type: ignore[override]
+        """Of a root, in the first step from 0, where it is steepest, and the steeper the smaller the power."""
+        return LOOSEST if not 0 < self.exponent < 1 else 1 << (10 if self.exponent >= 0.5 else 11)
 
     def f(self, x: Real) -> Real:
         return np.power(x, self.exponent)
