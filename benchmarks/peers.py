@@ -20,6 +20,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,9 @@ from npuflow.onnx.export import session_model
 from npuflow.stages.component_outputs import items_of
 from npuflow.stages.evaluate import _Float, scored
 
+MEANING = """\
+A cell: score, SQNR of the first output, seconds of the processor for quantising (for npuflow: the whole
+build, with searches, program, simulation and checks)."""
 RECIPES, TARGET = study.ROOT / "recipes" / "zoo", "edge-4t"
 Feed = dict[str, np.ndarray]
 Row = dict[str, Any]
@@ -114,10 +118,8 @@ def by_nncf(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
 
     # of opset 21 it writes activations' zero points in another type than it states
     model = onnx.load(source(task, folder))
-    try:
+    with suppress(RuntimeError):          # an operator that the converter has no older form of
         model = version_converter.convert_version(model, 17)
-    except RuntimeError:                  # an operator that the converter has no older form of
-        pass
     made: onnx.ModelProto = nncf.quantize(
         model, nncf.Dataset(task.calibration), subset_size=len(task.calibration)
     )
@@ -245,8 +247,7 @@ def main() -> None:
     parts = [
         "# Other quantisers on the networks of the zoo", f"{versions}; npuflow's programs are for {TARGET}.",
         "\n".join(counts(known)),
-        "A cell: score, SQNR of the first output, seconds of the processor for quantising (for npuflow: the "
-        "whole build, with searches, program, simulation and checks).",
+        MEANING,
         "\n".join(table(known)), *(["\n".join(["## What failed", "", *faults])] if faults else []),
     ]
     study.write(__file__, "\n\n".join(parts) + "\n")

@@ -25,7 +25,7 @@ class Pow(TableOp):
 
     @property
     def loosest(self) -> int:  # type: ignore[override]
-        """Of a root, in the first step from 0, where it is steepest, and the steeper the smaller the power."""
+        """Of a root, in the first step from 0, where it is steepest: the steeper the smaller the power."""
         return LOOSEST if not 0 < self.exponent < 1 else 1 << (10 if self.exponent >= 0.5 else 11)
 
     def f(self, x: Real) -> Real:
