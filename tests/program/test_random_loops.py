@@ -63,11 +63,18 @@ def test_a_constant_that_one_step_stacks_is_there(monkeypatch: pytest.MonkeyPatc
     assert random_loops.program_differences(555) == ([], "straight")
 
 
-@pytest.mark.parametrize("seed", [3000, 3013])
+@pytest.mark.parametrize("seed", [3000, 3013, 3073])
 def test_two_random_loops_run_as_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 3013 a step hands on a part of what the next one makes."""
+    """In 3013 a step hands on a part of what the next one makes; in 3073 no command names a value, but views
+    of it."""
     monkeypatch.setattr(random_loops, "PAIRS", True)
     assert random_loops.program_differences(seed) == ([], "paired")
+
+
+def test_the_last_step_reads_a_view_of_what_went_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Reshape of what is handed to it: it lies where the part of all steps has gone on to."""
+    monkeypatch.setattr(random_loops, "PAIRS", True)
+    assert random_loops.program_differences(3057) == ([], "rolled")
 
 
 @pytest.mark.campaign

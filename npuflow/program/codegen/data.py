@@ -57,7 +57,14 @@ class DataStorage:
         """Storage and byte address of a value, or of a border between cores by its name."""
         root, offset = self._root(value_id)
         storage = self._storages[root]
-        return storage, storage.address + offset + self.moved.get(value_id, 0)
+        return storage, storage.address + offset + self._further(value_id)
+
+    def _further(self, value_id: str) -> int:
+        """By how much a value lies further: what is a part of another one goes with it."""
+        if not self.moved:
+            return 0
+        known = (value_id, *self._views.owners(value_id))
+        return next((self.moved[value] for value in known if value in self.moved), 0)
 
     def _root(self, value_id: str) -> tuple[str, int]:
         root, offset = self._views.root(value_id)

@@ -318,7 +318,7 @@ def _program(
         for k, step in enumerate(loop.roll.steps[loop.roll.lead : -1]):
             macs.update({n: macs[n] * (loop.roll.rounds if k < ROUND else 0) for n in step if n in macs})
     values = of_last_round(
-        topology, out.loops.loops,
+        topology, out.loops,
         values_meta(graph, data, topology.views, values_in_data(graph, frames), writers_of(topology, frames)),
     )
     meta = {

@@ -9,7 +9,6 @@ from typing import Any
 from npuflow.ir.graph import ROUND, Graph, Roll
 from npuflow.ir.views import Views
 from npuflow.program.codegen.core import CoreProgram
-from npuflow.program.codegen.data import DataStorage
 from npuflow.program.repeats import Rounds, differing
 from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.frame import Topology
@@ -31,9 +30,8 @@ class LoopCommands:
 
     def __post_init__(self) -> None:
         self.marks = [{} for _ in self.cores]
-        data = self.cores[0].data
         self._moved = {
-            g: moved for loop in self.loops for moved in [_moved(loop, data)] for g in loop.groups[-1]
+            g: moved for loop in self.loops for moved in [self.moved(loop)] for g in loop.groups[-1]
         }
 
     def begin(self, group: int, cores: Iterable[int]) -> None:
@@ -46,6 +44,15 @@ class LoopCommands:
         """All groups of a segment are done."""
         for core in self.cores:
             core.data.moved = NOTHING_MOVED
+
+    def moved(self, loop: RolledLoop) -> dict[str, int]:
+        """By how many bytes what the second round hands on lies further when all rounds have run: where it is
+        a part of a tensor of all steps."""
+        found, data = {}, self.cores[0].data
+        for value, twin in loop.mirror.items():
+            if value in loop.passed and value in data and twin in data:
+                found[value] = loop.extra * (data.address(value) - data.address(twin))
+        return found
 
     def more(self, core: int) -> int:
         """Commands of rounds that are not written, of loops whose last step has begun."""
@@ -93,16 +100,6 @@ class LoopCommands:
         return tuple(found)
 
 
-def _moved(loop: RolledLoop, data: DataStorage) -> dict[str, int]:
-    """By how many bytes what the second round hands on lies further when all rounds have run: where it is a
-    part of a tensor of all steps."""
-    found = {}
-    for value, twin in loop.mirror.items():
-        if value in loop.passed and value in data and twin in data:
-            found[value] = loop.extra * (data.address(value) - data.address(twin))
-    return found
-
-
 def same_places(
     topology: Topology, homes: Mapping[str, str], born: Mapping[str, int], loops: Sequence[RolledLoop]
 ) -> dict[str, str]:
@@ -113,7 +110,8 @@ def same_places(
     kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
     twins = {v: home for loop in loops for v, home in loop.homes.items()}
     twins.update(pair for loop in loops for pair in _holding(views, loop, twins))
-    alone = {v for v in twins if v in born and views.root(v) == (v, 0) and twins[v] in born}
+    held = {views.root(v)[0] for v in born}      # a view of a value that no command names keeps its bytes
+    alone = {v for v in twins if v in held and views.root(v) == (v, 0) and twins[v] in held}
     return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
 
 
@@ -155,13 +153,18 @@ def together(lives: Sequence[Lifetime], homes: Mapping[str, str]) -> list[Lifeti
 
 
 def of_last_round(
-    topology: Topology, loops: Sequence[RolledLoop], values: Mapping[str, dict[str, Any]]
+    topology: Topology, loops: LoopCommands, values: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Values as external memory has them when all rounds are done: what a round makes, and no tensor of all
-    steps holds, is of the last round."""
+    steps holds, is of the last round; what the last step reads as a part of what that one hands to it lies
+    where it has gone on to."""
     found, graph = dict(values), topology.graph
-    for loop in loops:
+    for loop in loops.loops:
         lead, steps = loop.roll.lead, loop.roll.steps
+        moved = loops.moved(loop)
+        for o in (o for n in steps[-1] for o in graph.nodes[n].outputs if o in found):
+            far = next((moved[v] for v in topology.views.owners(o) if v in moved), 0)
+            found[o] = {**found[o], "address": found[o]["address"] + far}
         own = [
             (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
             if o in found
