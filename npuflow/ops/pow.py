@@ -25,8 +25,9 @@ class Pow(TableOp):
 
     @property
     def loosest(self) -> int:  # type: ignore[override]
-        """Of a root, in the first step from 0, where it is steepest: the steeper the smaller the power."""
-        return LOOSEST if not 0 < self.exponent < 1 else 1 << (10 if self.exponent >= 0.5 else 11)
+        """Of a root, in the first step from 0, where it is steepest, as of the square root. Smaller powers are
+        steeper, and there to show small numbers: they stay in float where a table is no better."""
+        return 1 << 10 if 0.5 <= self.exponent < 1 else LOOSEST
 
     def f(self, x: Real) -> Real:
         return np.power(x, self.exponent)

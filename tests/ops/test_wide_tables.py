@@ -61,9 +61,9 @@ def test_no_table_interpolates_across_a_jump(name: str) -> None:
         assert found.value.code == "NF-QUANT-016"
 
 
-@pytest.mark.parametrize("exponent", [0.38, 0.46, 0.5, 0.75])
-def test_powers_below_one_are_no_host_s(exponent: float) -> None:
-    """As of a compressed spectrum; far from 0 they are as near as any other function."""
+@pytest.mark.parametrize("exponent", [0.5, 0.6, 0.75])
+def test_powers_above_a_half_are_no_host_s(exponent: float) -> None:
+    """Far from 0 they are as near as any other function."""
     op = replace(next(f for f in FUNCTIONS if f.onnx == "Pow"), exponent=exponent)
     source, result = _type(16, 0.0, 8.0), _type(8, 0.0, 8.0**exponent)
     one = case(SAMPLES[next(f for f in FUNCTIONS if f.onnx == "Pow")])
