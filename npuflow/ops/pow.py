@@ -25,8 +25,8 @@ class Pow(TableOp):
 
     @property
     def loosest(self) -> int:  # type: ignore[override]
-        """Of a root, in the first step from 0, where it is steepest, as of the square root. Smaller powers are
-        steeper, and there to show small numbers: they stay in float where a table is no better."""
+        """In the first step from 0, where it is steepest, as of the square root. Smaller powers are steeper,
+        and there to show small numbers: they stay in float where a table is too far off."""
         return 1 << 10 if 0.5 <= self.exponent < 1 else LOOSEST
 
     def f(self, x: Real) -> Real:
