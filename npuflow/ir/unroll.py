@@ -45,6 +45,15 @@ def _as_entered(graph: Graph, loop: Loop) -> Iterator[Carried]:
     yield from (one for one in loop.carried if one.following in entered)
 
 
+def _to_copy(graph: Graph, loop: Loop) -> Iterator[str]:
+    """What a step has to copy, as it lies elsewhere where it is made: what is handed on, or stacked, as it has
+    entered the step."""
+    yield from (one.following for one in _as_entered(graph, loop))
+    maker = graph.producer()
+    rows = (graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "stack")
+    yield from (value for value in rows if value in maker and _entered(graph, maker, value))
+
+
 def _elsewhere(graph: Graph, made: Graph) -> Iterator[str]:
     """Tensors of all steps whose parts lie in other tensors where the steps make them, or are made by the
     steps before."""
@@ -160,7 +169,7 @@ class _Straight:
     def loop(self, loop: Loop) -> None:
         nodes = [self.source.nodes[i] for i in loop.nodes]
         steps, rounds = chosen_steps(loop.steps, self.lead)
-        if any(not copyable(self.values[one.following]) for one in _as_entered(self.source, loop)):
+        if any(not copyable(self.values[value]) for value in _to_copy(self.source, loop)):
             steps, rounds = chosen_steps(loop.steps, 0)
         nodes = self.order(self.source, nodes) if rounds and self.order is not None else nodes
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}

@@ -64,13 +64,13 @@ class LoopCommands:
         return [found for loop in self.loops if (found := self._rounds(core, loop)) is not None]
 
     def _rounds(self, core: int, loop: RolledLoop) -> Rounds | None:
-        """None while the second round is not done."""
+        """None while the second round is not done, or where a core has nothing of the rounds to do."""
         marks = self.marks[core]
         first, second, end = (
             min((marks[g] for g in groups if g in marks), default=-1)
             for groups in (loop.first, loop.second, loop.groups[-1])
         )
-        if end < 0:
+        if end < 0 or max(first, second) < 0:
             return None
         if min(first, second) < 0 or second - first != end - second:
             raise differing(loop.roll.loop, "a round has more commands than the one before it")
