@@ -46,8 +46,8 @@ def _as_entered(graph: Graph, loop: Loop) -> Iterator[Carried]:
 
 
 def _to_copy(graph: Graph, loop: Loop) -> Iterator[str]:
-    """What a step has to copy, as it lies elsewhere where it is made: what is handed on, or stacked, as it has
-    entered the step."""
+    """What a step has to copy, as it lies elsewhere where it is made: what is handed on, or stacked, as it
+    has entered the step."""
     yield from (one.following for one in _as_entered(graph, loop))
     maker = graph.producer()
     rows = (graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "stack")
