@@ -110,6 +110,7 @@ def same_places(
     kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
     twins = {v: home for loop in loops for v, home in loop.homes.items()}
     twins.update(pair for loop in loops for pair in _holding(views, loop, twins))
+    twins = {v: twins.get(home, home) for v, home in twins.items()}    # of three steps' the first one's place
     held = {views.root(v)[0] for v in born}      # a view of a value that no command names keeps its bytes
     alone = {v for v in twins if v in held and views.root(v) == (v, 0) and twins[v] in held}
     return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
