@@ -17,7 +17,7 @@ from npuflow.ir.loops import Carried, Loop, beside, border, counted, has_loops, 
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
-from npuflow.ir.views import views_of
+from npuflow.ir.views import contiguous, views_of
 
 StepOrder = Callable[[Graph, Sequence[Node]], list[Node]]
 LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
@@ -39,10 +39,20 @@ def rolled(graph: Graph, pairs: bool = False) -> Graph:
 
 
 def _as_entered(graph: Graph, loop: Loop) -> Iterator[Carried]:
-    """Carried values that a step hands on as they, or others, have entered it: a part of a tensor, what the
-    step before made. A plan with some steps only has them as values of the step itself."""
+    """Carried values that a step hands on as they, or others, have entered it, or as a view of that: a part of
+    a tensor, what the step before made. A plan with some steps only has them as values of the step itself."""
     entered = {graph.nodes[i].outputs[0] for i in loop.nodes if border(graph.nodes[i])[0] in ENTERS}
+    for i in loop.nodes:
+        node = graph.nodes[i]
+        if not border(node)[0] and node.inputs[0] in entered and _is_view(graph, node):
+            entered.add(node.outputs[0])
     yield from (one for one in loop.carried if one.following in entered)
+
+
+def _is_view(graph: Graph, node: Node) -> bool:
+    """Whether a node gives bytes of its operand as they lie."""
+    moves = node.op.moves(graph.site(node)) if node.is_integer else None
+    return moves is not None and len(moves) == len(node.inputs) == 1 and contiguous(moves[0])
 
 
 def _to_copy(graph: Graph, loop: Loop) -> Iterator[str]:
@@ -175,7 +185,8 @@ class _Straight:
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         given = {one.now: self.stored(one.following, one.last, nodes[0]) for one in loop.carried}
-        ends = self.ends(loop, nodes)
+        again = {one.following for one in _as_entered(self.source, loop)} if rounds else set[str]()
+        ends = {v: name for v, name in self.ends(loop, nodes).items() if v not in again}
         rows: dict[str, list[str]] = {n.outputs[0]: [] for n in nodes if border(n)[0] == "stack"}
         written: list[list[Node]] = []
         made: list[dict[str, str]] = []

@@ -80,7 +80,7 @@ def _elide(
     size, item = graph.values[out].type.size, np.dtype(graph.values[out].dtype).itemsize
     for n in numbers:
         move = merged(moves[n])
-        if move.source is None or not _contiguous(move):
+        if move.source is None or not contiguous(move):
             continue
         source = node.inputs[move.source]
         if graph.values[source].const is not None:
@@ -98,7 +98,7 @@ def _elide(
             views.saved.add((index, n))
 
 
-def _contiguous(move: Move) -> bool:
+def contiguous(move: Move) -> bool:
     return len(move.dims) == 1 and (
         move.dims[0] == 1 or (move.src_strides[0] == 1 and move.dst_strides[0] == 1)
     )
