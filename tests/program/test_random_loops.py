@@ -67,7 +67,7 @@ def test_a_constant_that_one_step_stacks_is_there(monkeypatch: pytest.MonkeyPatc
 def test_two_random_loops_run_as_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 3013 a step hands on a part of what the next one makes; in 3073 no command names a value, but views
     of it; in 3216 a step stacks what entered it, of rank 5; in 3296 a core has no step but the last;
-    in 3506 three steps share a place by way of a part; in 5118 a step hands on a view of what entered it."""
+    in 3506 three steps share a place by way of a part; in 5118 a step hands on a view of what entered."""
     monkeypatch.setattr(random_loops, "PAIRS", True)
     assert random_loops.program_differences(seed) == ([], "paired")
 
