@@ -39,8 +39,9 @@ def rolled(graph: Graph, pairs: bool = False) -> Graph:
 
 
 def _as_entered(graph: Graph, loop: Loop) -> Iterator[Carried]:
-    """Carried values that a step hands on as they, or others, have entered it, or as a view of that: a part of
-    a tensor, what the step before made. A plan with some steps only has them as values of the step itself."""
+    """Carried values that a step hands on as they, or others, have entered it, or as a view of that: a part
+    of a tensor, what the step before made. A plan with some steps only has them as values of the step
+    itself."""
     entered = {graph.nodes[i].outputs[0] for i in loop.nodes if border(graph.nodes[i])[0] in ENTERS}
     for i in loop.nodes:
         node = graph.nodes[i]
