@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from npuflow.base.errors import FitError
@@ -19,14 +18,11 @@ from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.build import in_turn
-from npuflow.schedule.frame import Frame, PartialRun, Topology
+from npuflow.schedule.frame import Frame, Topology, ValidPart
 from npuflow.schedule.geometry import Member, Spread
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.model import Ref
 from npuflow.search.plan import TilingPlan
-
-ROWS = 32                                 # by which the part of a cache grows that is read, at most
-TURNS = 4                                 # how often it grows, at least
 
 
 class DataStorage:
@@ -232,76 +228,21 @@ def lifetimes(
     return born, dies
 
 
-@dataclass(frozen=True)
-class ValidPart:
-    """Rows of caches that runs attend to: of `rows` the first, as many as the input `index` says and `new`
-    more. `axes`: by node, the one along which it needs no others; `caches`: states that grow by the new rows:
-    what they were, and along which dimension; `ports`: the same of the network's inputs and outputs; `added`:
-    values of which only the new rows are needed, and their dimension."""
+def index_meta(part: ValidPart, address: int) -> dict[str, Any]:
+    """What a program's metadata say of the index."""
+    axes = dict(sorted(part.ports.items()))
+    one = {"input": part.index, "most": part.most, "new": part.new, "axes": axes}
+    pairs = zip((False, True), (address, address + WORD), strict=True)
+    return {"indices": [{**one, "attended": kind, "address": at} for kind, at in pairs]}
 
-    index: str
-    rows: int
-    new: int
-    axes: Mapping[int, str]
-    caches: Mapping[str, tuple[str, int]]
-    ports: Mapping[str, int]
-    added: Mapping[str, int]
 
-    @property
-    def block(self) -> int:
-        """Rows by which the part grows."""
-        found = ROWS
-        while self.rows % found or self.rows // found < min(TURNS, self.rows):
-            found //= 2
-        return found
-
-    @property
-    def turns(self) -> int:
-        return self.rows // self.block
-
-    @property
-    def most(self) -> int:
-        """The largest index."""
-        return self.rows - self.new
-
-    @property
-    def first(self) -> int:
-        """The turn at index 0."""
-        return -(-self.new // self.block) - 1
-
-    @property
-    def samples(self) -> list[tuple[int, int]]:
-        """Turns and indices whose commands tell all others': one, the next turn, the next index, and more."""
-        begin, last = self.first + 1, self.turns - 1
-        middle = (begin + last) // 2
-        inside = min(middle * self.block, self.most)
-        more = [(self.first, 0), (middle, inside), (last - 1, last * self.block - self.new)]
-        return [(begin, 0), (begin + 1, 0), (begin, 1), *more]
-
-    def at(self, turn: int, index: int) -> PartialRun:
-        """What a run needs."""
-        axes = {node: {axis: self.block * (turn + 1)} for node, axis in self.axes.items()}
-        return PartialRun(axes, {v: (dim, (index, index + self.new)) for v, dim in self.added.items()})
-
-    def homes(self, views: Views, living: Set[str]) -> dict[str, str]:
-        """Caches that lie where they were: rows that a run does not make are those from before."""
-        pairs = ((made, held) for made, (held, _) in self.caches.items() if {made, held} <= living)
-        return {a: b for a, b in pairs if views.root(a) == (a, 0) and views.root(b) == (b, 0)}
-
-    def meta(self, address: int) -> dict[str, Any]:
-        """What a program's metadata say of the index."""
-        axes = dict(sorted(self.ports.items()))
-        one = {"input": self.index, "most": self.most, "new": self.new, "axes": axes}
-        pairs = zip((False, True), (address, address + WORD), strict=True)
-        return {"indices": [{**one, "attended": kind, "address": at} for kind, at in pairs]}
-
-    def reads(self, address: int) -> tuple[dict[str, int], dict[str, int]]:
-        """What REPEAT commands say whose blocks go on by the rows that are attended to, and by the index. It
-        lies twice in DATA."""
-        own, before = {"most": self.most, "late": INDEXED}, self.block - self.new
-        growing = {"count": self.turns, "before": before, "each": self.block, "least": self.first}
-        adding = {"count": self.most + 1, "each": 1}
-        return {**own, **growing, "address": address + WORD}, {**own, **adding, "address": address}
+def index_reads(part: ValidPart, address: int) -> tuple[dict[str, int], dict[str, int]]:
+    """What REPEAT commands say whose blocks go on by the rows that are attended to, and by the index. It
+    lies twice in DATA."""
+    own, before = {"most": part.most, "late": INDEXED}, part.block - part.new
+    growing = {"count": part.turns, "before": before, "each": part.block, "least": part.first}
+    adding = {"count": part.most + 1, "each": 1}
+    return {**own, **growing, "address": address + WORD}, {**own, **adding, "address": address}
 
 
 def in_place(

@@ -21,9 +21,10 @@ from npuflow.program.codegen.consts import ConstPool, UnknownBlock
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import (
     DataStorage,
-    ValidPart,
     border_lifetimes,
     in_place,
+    index_meta,
+    index_reads,
     lay_out,
     lifetimes,
     run_order,
@@ -48,7 +49,6 @@ from npuflow.program.codegen.metadata import (
 )
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
-from npuflow.program.codegen.valid import in_one_piece, valid_part
 from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
 from npuflow.program.counts import at_any_index
 from npuflow.program.meta import WORD
@@ -59,13 +59,15 @@ from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import schedule_of
-from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.frame import Frame, Topology, ValidPart
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
+from npuflow.schedule.valid import valid_part
 from npuflow.search.plan import TilingPlan
+from npuflow.search.whole_rows import in_one_piece
 
 
 @dataclass
@@ -154,7 +156,7 @@ def _indexed(
         consts.closed = False
     address = -(-data.layout.total // WORD) * WORD
     stored = [
-        at_any_index({at: w[c] for at, w in every.items()}, own, part.reads(address), c)
+        at_any_index({at: w[c] for at, w in every.items()}, own, index_reads(part, address), c)
         for c, own in enumerate(last.words)
     ]
     if any(words is None for words in stored):
@@ -163,7 +165,7 @@ def _indexed(
         core.taps[:] = [tap for tap in core.taps if tap.value not in part.added]
     partial = part.added.keys() - part.caches.keys()
     found = tuple(w for w in stored if w is not None)
-    return replace(last, stored=found, meta=part.meta(address), partial=partial), time
+    return replace(last, stored=found, meta=index_meta(part, address), partial=partial), time
 
 
 def _cores(

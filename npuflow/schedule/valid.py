@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,10 +16,7 @@ from npuflow.ir.queries import kind
 from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array
 from npuflow.place.partition import boundary, is_npu
-from npuflow.program.codegen.data import TURNS, ValidPart
-from npuflow.schedule.frame import Topology
-from npuflow.schedule.groups import FusedOp
-from npuflow.search.plan import TilingPlan
+from npuflow.schedule.frame import TURNS, Topology, ValidPart
 
 HIDDEN = 1e8                              # by which a mask of floats is below others, at least
 Dim = tuple[str, int]                     # a value, and one of its dimensions
@@ -30,22 +27,6 @@ def valid_part(topology: Topology) -> ValidPart | None:
     if not topology.graph.state:
         return None
     return _Search(topology).found()
-
-
-def in_one_piece(plan: TilingPlan, part: ValidPart) -> TilingPlan:
-    """The plan with all rows of the caches in one piece where a node streams nothing through local memory, so
-    that pieces save no room there: they are more commands at some indices than at others."""
-    return replace(plan, groups=tuple(
-        replace(group, parts=tuple(_in_one_piece(one, part) for one in group.parts)) for group in plan.groups
-    ))
-
-
-def _in_one_piece(one: FusedOp, part: ValidPart) -> FusedOp:
-    axis = part.axes.get(one.nodes[0])
-    if axis is None or one.choice is None or any(one.choice.slots):
-        return one
-    sizes = tuple((name, part.rows if name == axis else size) for name, size in one.choice.sizes)
-    return replace(one, choice=replace(one.choice, sizes=sizes))
 
 
 class _Search:
