@@ -22,11 +22,12 @@ HIDDEN = 1e8                              # by which a mask of floats is below o
 Dim = tuple[str, int]                     # a value, and one of its dimensions
 
 
-def valid_part(topology: Topology) -> ValidPart | None:
-    """What a network's only index leaves out of its caches; None where it has none, or reads more of them."""
+def valid_part(topology: Topology, proved: bool = True) -> ValidPart | None:
+    """What a network's only index leaves out of its caches; None where it has none, or reads more of them.
+    `proved`: for every code it is certain that a cache keeps it; a search for tiles does without."""
     if not topology.graph.state:
         return None
-    return _Search(topology).found()
+    return _Search(topology).found(proved)
 
 
 class _Search:
@@ -36,8 +37,11 @@ class _Search:
         self.states = _codes(self.graph)
         self.axes: dict[int, str] = {}
         self.dims: set[Dim] = set()
+        # layers share tables, and what is made of their codes
+        self._spread: dict[str, _Spread] = {}
+        self._ends: dict[tuple[tuple[int, ...], float], Array] = {}
 
-    def found(self) -> ValidPart | None:
+    def found(self, proved: bool) -> ValidPart | None:
         masks = [mask for i in self.nodes if (mask := self._masked(i)) is not None]
         reach = {(mask.index, mask.rows, mask.new) for mask in masks}
         if len(reach) != 1:
@@ -57,7 +61,7 @@ class _Search:
         caches = self._caches() if len(dict(self.dims)) == len(self.dims) else None
         if caches is None or not self._allowed(known) or any(self._size(n) != rows for n in self.axes):
             return None
-        if not all(self._grows(made, held, index) for made, (held, _) in caches.items()):
+        if proved and not all(self._grows(made, held, index) for made, (held, _) in caches.items()):
             return None
         pairs = dict(self.graph.state)
         ports = {p: dim for v, (_, dim) in caches.items() for p in (self._port(v), pairs[self._port(v)])}
@@ -181,7 +185,7 @@ class _Search:
             mask = self._rows(value)
             if mask is not None and not mask.offsets.min():
                 one = _Mask(number, axis, mask.index, mask.table.shape[1], int(mask.offsets.max()) + 1)
-                if self._hides(one, mask.table, (*mask.chain, add), place):
+                if self._hides(one, mask, (*mask.chain, add), place):
                     return one
         return None
 
@@ -200,12 +204,16 @@ class _Search:
         )
         if keeps is None or puts is None or {keeps.index, puts.index} != {index}:
             return False
-        before, off = np.tril_indices(len(keeps.table), -1), ~np.eye(len(puts.table), dtype=bool)
-        keep, put = (np.unique(t) for t in (keeps.table[before], puts.table[off]))
-        if len(keep) != 1 or len(put) != 1 or min(keeps.offsets.min(), puts.offsets.min()) < 0:
+        keep, put = self._codes(keeps).before, self._codes(puts).off
+        if keep is None or put is None or min(keeps.offsets.min(), puts.offsets.min()) < 0:
             return False
-        zero = self._real(self.graph.nodes[other].inputs[0], self._through(puts.chain, put[0]))
-        return zero == 0 and self._same(mul, add, held, self._through(keeps.chain, keep[0]))
+        zero = self._real(self.graph.nodes[other].inputs[0], self._through(puts.chain, put))
+        return zero == 0 and self._same(mul, add, held, self._through(keeps.chain, keep))
+
+    def _codes(self, rows: _Rows) -> _Spread:
+        if rows.name not in self._spread:
+            self._spread[rows.name] = _Spread.of(rows.table)
+        return self._spread[rows.name]
 
     def _real(self, value: str, code: Array) -> float:
         quant = self.graph.values[value].quant
@@ -239,7 +247,8 @@ class _Search:
                 at = _offsets(self.graph, node.inputs[1])
                 if table is None or at is None or table.shape[0] != 1 or table.shape[1] != table.shape[2]:
                     return None
-                return _Rows(at[0], table[0], tuple(reversed(chain)), at[1])
+                name = self.graph.values[node.inputs[0]].const or ""
+                return _Rows(at[0], name, table[0], tuple(reversed(chain)), at[1])
             given = [i for i in node.inputs if i and self.graph.values[i].const is None]
             if not is_npu(node) or len(given) != 1:
                 return None
@@ -247,14 +256,13 @@ class _Search:
             value = given[0]
         return None
 
-    def _hides(self, mask: _Mask, table: Array, chain: tuple[int, ...], place: int) -> bool:
+    def _hides(self, mask: _Mask, rows: _Rows, chain: tuple[int, ...], place: int) -> bool:
         """Whether no score, whatever it is, leaves anything of the columns behind a row's own."""
-        behind = table[np.triu_indices(len(table), 1)]
-        own = np.diagonal(table)
-        if not len(behind) or (behind != behind[0]).any() or (own != own[0]).any():
+        codes = self._codes(rows)
+        if codes.behind is None or codes.own is None:
             return False
         *steps, add = chain
-        ends = [self._through(steps, code) for code in (behind[0], own[0])]
+        ends = [self._through(steps, code) for code in (codes.behind, codes.own)]
         if self.graph.site(self.graph.nodes[add]).number:
             low, high = (self._real(self.graph.nodes[add].inputs[place], end) for end in ends)
             return high - low >= HIDDEN
@@ -262,6 +270,12 @@ class _Search:
 
     def _through(self, steps: Sequence[int], code: Array) -> Array:
         """What nodes make of a code."""
+        key = tuple(steps), float(code)
+        if key not in self._ends:
+            self._ends[key] = self._of_nodes(steps, code)
+        return self._ends[key]
+
+    def _of_nodes(self, steps: Sequence[int], code: Array) -> Array:
         for number in steps:
             site = self.graph.site(self.graph.nodes[number])
             code = self._made(site, {next(i for i, c in enumerate(site.consts) if c is None): code})
@@ -298,13 +312,35 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of a table: the input that is the index, the nodes between them and a value, and the rows' offsets
-    from the index."""
+    """Rows of a table: the input that is the index, the table and its name, the nodes between them and a
+    value, and the rows' offsets from the index."""
 
     index: str
+    name: str
     table: Array
     chain: tuple[int, ...]
     offsets: Array
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """The one code that a square table has before its diagonal, on it, behind it, and off it; None where
+    there are several, or none."""
+
+    before: Array | None
+    own: Array | None
+    behind: Array | None
+    off: Array | None
+
+    @classmethod
+    def of(cls, table: Array) -> _Spread:
+        own = np.eye(len(table), dtype=bool)
+        before = np.tri(len(table), k=-1, dtype=bool)
+        return cls(*(_only(table[part]) for part in (before, own, ~(before | own), ~own)))
+
+
+def _only(codes: Array) -> Array | None:
+    return codes[0] if len(codes) and (codes == codes[0]).all() else None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Finalist:
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
     replayed: bool = True                 # otherwise its cycles are the search's sums
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
+    cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
 
 
 def worth(finalist: Finalist, machine: Machine) -> float:

@@ -23,10 +23,11 @@ from npuflow.search.coarse import end_of
 from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
-from npuflow.search.pinned import NO_PINS, Pins, with_tiles
+from npuflow.search.pinned import NO_PINS, Pins, part_named, with_tiles
 from npuflow.search.pins import check
 from npuflow.search.strategies import Form, Result, Tried, usable
 from npuflow.search.tilings import DEFAULT_LEVEL
+from npuflow.search.whole_rows import WholeRows, whole_rows
 
 FUSING = 2                                # from this level on, parts are joined
 
@@ -86,6 +87,8 @@ def plan_network(
     groups = with_tiles(planner, groups, pins.tiles)
     bounds = bounds_of(graph, machine, numerics)
     contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
+    pinned = {groups[part_named(graph, groups, name)].nodes for name, _ in pins.tiles}
+    contest.rows = whole_rows(contest.topology, level, pinned)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [
         Fuser(contest.topology, machine, groups, each, pins, known=known)
@@ -135,6 +138,7 @@ class Contest:
     without: frozenset[str]
     best: Finalist | None = None
     tried: list[Tried] = field(default_factory=list)
+    rows: WholeRows | None = None         # of caches, which tiles do not cut
 
     def uses(self, form: Form) -> bool:
         return any(s.form == form for s in usable(self.machine.compute.cores, self.level, self.without))
@@ -144,9 +148,13 @@ class Contest:
         return self.best is None or least < self.best.cycles or self.machine.byte_cost > 0
 
     def enter(self, other: Finalist | None) -> None:
-        """A plan whose cycles are known: it is the best if it is worth less than any before."""
-        best, machine = self.best, self.machine
-        if other is not None and (best is None or worth(other, machine) < worth(best, machine)):
+        """A plan whose cycles are known: it is the best if it is worth less than any before. Those
+        that cut no rows of caches come first."""
+        if other is None:
+            return
+        cut = self.rows is not None and self.rows.cut(other)
+        other, best, machine = replace(other, cut=cut), self.best, self.machine
+        if best is None or (cut, worth(other, machine)) < (best.cut, worth(best, machine)):
             self.best = other
 
     def offer(self, finalists: Iterable[Finalist], most: float = inf, rival: Finalist | None = None) -> None:
@@ -160,7 +168,7 @@ class Contest:
                 self.tried.append(Tried(finalist.origin, 0.0, "cannot win"))
                 continue
             replay = tiles <= tuned.NEVER_SCHEDULED
-            found = scheduled(finalist, self.topology, machine, self.allocation, replay)
+            found = self._fitting(finalist, replay)
             spent += 0 if finalist.mended else tiles
             if found is None:
                 self.tried.append(Tried(finalist.origin, 0.0, "does not fit"))
@@ -170,6 +178,14 @@ class Contest:
                 self.enter(found)
             if self.best is not None and spent >= most:
                 break
+
+    def _fitting(self, finalist: Finalist, replay: bool) -> Finalist | None:
+        """A plan with its cycles, of the ways in which it cuts no rows of caches the first that fits."""
+        for way in (finalist,) if self.rows is None else self.rows.ways(finalist):
+            found = scheduled(way, self.topology, self.machine, self.allocation, replay)
+            if found is not None:
+                return found
+        return None
 
     def run(self, fusers: Sequence[Fuser], rival: Finalist | None = None) -> None:
         """Level by level, the higher one's parts in shorter groups first. `rival`: a plan to be beaten."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,7 +27,11 @@ from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import Interpreter
 from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.groups import FusionGroup
+from npuflow.search.finalists import Finalist
 from npuflow.search.plan import plan_network
+from npuflow.search.whole_rows import whole_rows
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
 from npuflow.stages.parse import rewritten
@@ -68,15 +74,20 @@ class Decoder:
 
 
 @cache
-def decoder(name: str, chunk: int) -> Decoder:
-    target, found = shipped_targets()[name], read(FAMILIES / "llama", chunk, CONTEXT)
+def decoder(
+    name: str, chunk: int, folder: Path = FAMILIES / "llama", context: int = CONTEXT, local: int = 0
+) -> Decoder:
+    """`local`: bytes of local memory, where it is less than the target's."""
+    target, found = shipped_targets()[name], read(folder, chunk, context)
+    if local:
+        target = replace(target, memory=replace(target.memory, local_bytes=local, local_align=64))
     graph = rewritten(found).graph.replaced(state=found.graph.state)
     rng, feeds = np.random.default_rng(0), Feeds()
     for i in graph.inputs:
         feeds[i] = np.zeros(graph.type(i).shape, graph.type(i).dtype)
         if i.startswith("cache"):
-            feeds[i][:, :, : CONTEXT // 2] = rng.normal(size=feeds[i][:, :, : CONTEXT // 2].shape) / 2
-    feeds |= {"tokens": rng.integers(3, 80, (1, chunk)), "position": np.array([CONTEXT // 2], np.int32)}
+            feeds[i][:, :, : context // 2] = rng.normal(size=feeds[i][:, :, : context // 2].shape) / 2
+    feeds |= {"tokens": rng.integers(3, 80, (1, chunk)), "position": np.array([context // 2], np.int32)}
     wanted = Quantize(mode="bf16") if name == "bm1684x" else Quantize()
     if name != "bm1684x":
         wanted = replace(wanted, activations=replace(wanted.activations, bits=16))
@@ -127,26 +138,50 @@ def test_rows_in_pieces_that_save_no_room_are_made_in_one() -> None:
     own = decoder("bm1684x", 4)
     graph = reading_caches(own.graph)
     plan = plan_network(graph, machine(own.target), own.target.numerics, 3)
-    parts = [part for group in plan.groups for part in group.parts]
-    whole = [p.choice for p in parts if p.choice is not None and not any(p.choice.slots)]
-    cut = {
-        one: replace(one, sizes=tuple((name, 11 if size == CONTEXT else size) for name, size in one.sizes))
-        for one in whole
-    }
-    groups = tuple(
-        replace(g, parts=tuple(replace(p, choice=cut.get(p.choice, p.choice)) for p in g.parts))
-        for g in plan.groups
-    )
-    assert groups != plan.groups
+    topology = Topology(graph, machine(own.target), own.target.numerics)
+    rows = whole_rows(topology, 3)
+    assert rows is not None
+    groups = tuple(in_pieces(group, rows.part.axes, 11) for group in plan.groups)
+    pieces = Finalist(groups, plan.kept)
+    assert rows.cut(pieces) and not rows.cut(Finalist(plan.groups, plan.kept))
+    first, *_, last = rows.ways(pieces)
+    assert first.groups == plan.groups and last is pieces
     made = generate(graph, replace(plan, groups=groups), own.target)
-    assert made.meta["indices"]
-    for index in (0, CONTEXT // 2, CONTEXT - 4):
-        part = made.at({"position": index})
+    assert "indices" not in made.meta
+
+
+def in_pieces(group: FusionGroup, axes: Mapping[int, str], rows: int) -> FusionGroup:
+    """The group with so many rows in a tile of what streams nothing."""
+    found = []
+    for part in group.parts:
+        axis, choice = axes.get(part.nodes[0]), part.choice
+        if axis is not None and choice is not None and not any(choice.slots):
+            sizes = tuple((name, rows if name == axis else size) for name, size in choice.sizes)
+            part = replace(part, choice=replace(choice, sizes=sizes))
+        found.append(part)
+    return replace(group, parts=tuple(found))
+
+
+def test_tiles_that_stream_do_not_cut_the_rows_of_a_cache(tmp_path: Path) -> None:
+    """Products of a long cache in little local memory, whose tiles would cut it: with all rows in each tile
+    the program reads as many as there are tokens."""
+    folder, context, chunk = tmp_path / "llama", 256, 16
+    shutil.copytree(FAMILIES / "llama", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": context}))
+    own = decoder("bm1684x", chunk, folder, context, 24 << 10)
+    assert own.program.meta["indices"]
+    for index in (0, 100, context - chunk):
+        part = own.program.at({"position": index})
         assert hazards_of(part, order_of(part)) == ()
-    feed = {**own.start(), "tokens": np.array([[3, 7, 5, 9]])}
-    wanted, found = (ProgramRunner(program).run(feed) for program in (own.program, made))
-    for value, array in wanted.items():
-        np.testing.assert_array_equal(found[value], array, err_msg=value)
+    runner, reference = ProgramRunner(own.program), Interpreter(own.graph, own.target.numerics)
+    held, rng = own.start(), np.random.default_rng(1)
+    for run in range(3):
+        feed = {**held, "tokens": rng.integers(3, 80, (1, chunk))}
+        wanted, found = reference.run(feed), runner.run(feed)
+        for value, array in wanted.items():
+            np.testing.assert_array_equal(found[value], array, err_msg=f"{value} of run {run}")
+        held = own.after(wanted)
 
 
 def test_what_stands_behind_the_tokens_is_not_read() -> None:

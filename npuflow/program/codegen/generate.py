@@ -67,7 +67,6 @@ from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.schedule.valid import valid_part
 from npuflow.search.plan import TilingPlan
-from npuflow.search.whole_rows import in_one_piece
 
 
 @dataclass
@@ -116,10 +115,6 @@ def generate(
     shown = None if part is None else _indexed(part, topology, plan, target, local, out)
     if shown is not None:
         out, time = shown
-    elif part is not None and (other := in_one_piece(plan, part)) != plan:
-        found = generate(graph, other, target, name)
-        if found.meta.get("indices"):
-            return found
     return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
 
 
