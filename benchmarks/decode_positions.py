@@ -1,13 +1,15 @@
 """What a token costs behind 32, 256 and 1,024 others of a context of 2,048.
 
     python benchmarks/decode_positions.py [--targets bm1684x,edge-8t] [--models tiny,middle] [--write]
+    python benchmarks/decode_positions.py --chunk 128 --models two --targets bm1684x
     python benchmarks/decode_positions.py --program FILE.npu --checkpoint FILE.gguf
 
 Builds programs of one token a run from random checkpoints of Llama's family in Q4_1, to the commands, and
 reads the clock at every position. `least` is what the bus takes for the codes, scales and minima of all
 matrices and for the keys and values of the tokens so far, in 16 bits: cycles. `gap`: cycles over these.
 `whole`: cycles of the program with `[program] index = false`, which reads all of the cache in every run.
-The second form prints the table of a program that was built, for each of its networks.
+The second form prints rows of a chunk of so many tokens a run, the third the table of a program that was
+built, for each of its networks.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 64, "feed": 192, "layers": 2, "heads": 4, "keys": 2, "size": 16, "tokens": 256},
     "middle": {"width": 512, "feed": 1536, "layers": 4, "heads": 8, "keys": 4, "size": 64, "tokens": 4096},
+    "two": {"width": 576, "feed": 1536, "layers": 2, "heads": 9, "keys": 3, "size": 64, "tokens": 4096},
 }
 SIZES = """Tiny: 2 layers of 64 over 2 key heads of 16, 256 tokens; middle: 4 of 512 over 4 of 64,
 4,096 tokens. The clock has no cycles of the host here. The tiny model's runs are mostly short commands
@@ -35,7 +38,7 @@ that wait for each other."""
 RECIPE = """target = "{target}"
 [model]
 path = "net.gguf"
-dims = {{ chunk = 1, context = {context} }}
+dims = {{ chunk = {chunk}, context = {context} }}
 [data]
 source = "calib.npz"
 [quantize]
@@ -89,8 +92,8 @@ def checkpoint(folder: Path, shape: dict[str, Any]) -> Path:
     return write(source, folder / "net.gguf", "Q4_1")
 
 
-def rows(target: str, name: str) -> list[str]:
-    """The figures of a model on a target, by position."""
+def rows(target: str, name: str, chunk: int = 1) -> list[str]:
+    """The figures of a model on a target, by position. `chunk`: tokens a run."""
     from npuflow.checkpoints import opened
     from npuflow.program.order import order_of
     from npuflow.sim.clock import timeline_of
@@ -100,10 +103,10 @@ def rows(target: str, name: str) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="npuflow-positions-") as place:
         folder = Path(place)
         file = checkpoint(folder, shape)
-        tokens = np.random.default_rng(1).integers(3, shape["tokens"], (2, 8, 1, 1))
+        tokens = np.random.default_rng(1).integers(3, shape["tokens"], (2, 8, 1, chunk))
         np.savez(folder / "calib.npz", tokens=tokens)
         (folder / "net.toml").write_text(
-            RECIPE.format(target=target, context=CONTEXT, numbers=NUMBERS[target])
+            RECIPE.format(target=target, chunk=chunk, context=CONTEXT, numbers=NUMBERS[target])
         )
         programs = []
         for sets in ([], ["program.index=false"]):
@@ -113,10 +116,10 @@ def rows(target: str, name: str) -> list[str]:
         program, other = programs
         stored = sum(one.nbytes for one in opened(file).tensors.values() if len(one.shape) > 1)
     whole = timeline_of(other, order_of(other)).cycles
-    for position in POSITIONS:
-        part = program.at({"position": position})
+    for position in POSITIONS if chunk == 1 else (0, *POSITIONS, CONTEXT - chunk):
+        part = program.at({"position": position}) if program.meta.get("indices") else program
         cycles = timeline_of(part, order_of(part)).cycles
-        cache = 2 * 2 * shape["layers"] * shape["keys"] * shape["size"] * (position + 1)
+        cache = 2 * 2 * shape["layers"] * shape["keys"] * shape["size"] * (position + chunk)
         least = (stored + cache) / program.target.memory.external_bandwidth
         found.append(
             f"| {target} | {name} | {position:,} | {cycles:,.0f} | {least:,.0f} | {cycles / least:.2f} | "
@@ -154,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--targets", default="bm1684x,edge-8t")
     parser.add_argument("--models", default="tiny,middle")
+    parser.add_argument("--chunk", type=int, default=1)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--program", type=Path)
     parser.add_argument("--checkpoint", type=Path)
@@ -166,8 +170,9 @@ def main() -> None:
     table = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * 5]
     for name in chosen.models.split(","):
         for target in chosen.targets.split(","):
-            table += rows(target, name)
-            print("\n".join(table[-len(POSITIONS):]), flush=True)
+            found = rows(target, name, chosen.chunk)
+            table += found
+            print("\n".join(found), flush=True)
     if chosen.write:
         title, *rest = (__doc__ or "").strip().split("\n\n")
         study.write(__file__, "\n\n".join([f"# {title[:-1]}", *rest[1:], "\n".join(table), SIZES]) + "\n")

@@ -1,10 +1,12 @@
 """What long recurrent layers take to compile: an LSTM of 16 on inputs of 8, one step more after the other.
 
     python benchmarks/recurrent.py [STEPS ...]
+    python benchmarks/recurrent.py --where
 
 Seconds of processor time for the rewrites, the quantiser, the search and the code generator on edge-4t, with
 16 bits, and the program's commands. `--check` simulates each program too, and compares it with the integer
-reference. Writes its study when no steps are given.
+reference. Writes its study when no steps are given. `--where` prints where the cycles of two LSTM(256) go,
+200 steps of 64 features and 8 bits: stretches of the clock, and what each engine is busy in them.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ from npuflow.rules import Hardware
 from npuflow.run.floats import FloatRun
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
+from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
 
 Made = TypeVar("Made")
 DIRECTIONS, LENGTH = (16, 64, 128), 64    # states of layers of both directions, and their steps
+TENSOR, VECTOR = 2, 3                     # queues
 STEPS = (128, 256, 512, 1024, 2048)
 HIDDEN, INPUTS = 16, 8
 HEAD = """# What long recurrent layers take to compile
@@ -149,7 +153,41 @@ def measured(steps: int, check: bool) -> list[str]:
     return [*counts, *map(str, commands), f"{plan.cycles:,.0f}", f"{plan.gap:.2f}"]
 
 
+def where(steps: int = 200) -> list[str]:
+    """Rows of stretches: in front of the loops, each loop, between and behind them."""
+    target = target_named("edge-4t")
+    source = FRONTENDS["onnx"]().read(two_layers(steps), Bindings()).graph
+    graph = rewrite(source, hardware=Hardware.of(target.compute, target.memory, target.dma)).graph
+    wanted = [o for n in graph.nodes for o in n.outputs if o]
+    drawn = np.random.default_rng(7).normal(size=(steps, 1, 64)).cumsum(0) * 0.2
+    found = {"x": drawn.astype(np.float32)}
+    found |= FloatRun.of(graph, wanted).run(found)
+    ranges = {name: (float(a.min()), float(a.max())) for name, a in found.items()}
+    coded = quantize_graph(graph, place(graph, target).on_npu, ranges, Quantize(), target.numerics).graph
+    few = rolled(coded)
+    plan = plan_network(few, Machine(target.compute, target.memory, target.dma), target.numerics)
+    program = generate(few, plan, target)
+    order = order_of(program)
+    time, width = timeline_of(program, order), target.memory.external_bandwidth
+    node = np.array([program.decoded[core][index].node for core, index in order.sequence])
+    queue, busy = np.asarray(order.queue), time.end - time.start
+    edges = [0.0]
+    for roll in few.rolls:
+        inner = np.isin(node, [n for step in roll.steps for n in step])
+        edges += [time.start[inner & (queue == TENSOR)].min(), time.end[inner & (queue == VECTOR)].max()]
+    names, rows = ("in front", "first loop", "between", "second loop", "behind"), []
+    for name, low, high in zip(names, edges, [*edges[1:], time.cycles], strict=True):
+        mine = (time.start >= low) & (time.start < high)
+        engines = [busy[mine & (queue == q)].sum() for q in (TENSOR, VECTOR)]
+        cells = (high - low, *engines, time.moved[mine].sum() / width)
+        rows.append(f"| {name} | " + " | ".join(f"{c:,.0f}" for c in cells) + " |")
+    return [*rows, f"| in all, bound {plan.bounds.cycles:,.0f}, gap {plan.gap:.2f} | {time.cycles:,.0f} |"]
+
+
 def main() -> None:
+    if "--where" in sys.argv:
+        print("| | cycles | array | vector | bus |", "| --- |" + " ---: |" * 4, *where(), sep="\n")
+        return
     given = [int(a) for a in sys.argv[1:] if not a.startswith("-")]
     rows = []
     for steps in given or STEPS:
