@@ -57,7 +57,16 @@ class Options(ctypes.Structure):
     _fields_ = (
         ("network", ctypes.c_char_p), ("driver", ctypes.c_void_p), ("context", ctypes.c_void_p),
         ("allocate", ctypes.c_void_p), ("release", ctypes.c_void_p), ("keys", ctypes.c_void_p),
-        ("key_count", ctypes.c_uint32), ("crypto", ctypes.c_void_p),
+        ("key_count", ctypes.c_uint32), ("crypto", ctypes.c_void_p), ("state_of", ctypes.c_void_p),
+    )
+
+
+class Index(ctypes.Structure):
+    """`npuflow_index`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("position", ctypes.c_uint32), ("most", ctypes.c_uint32),
+        ("added", ctypes.c_uint32),
     )
 
 
@@ -97,6 +106,11 @@ def declared(found: ctypes.CDLL) -> ctypes.CDLL:
         getattr(found, name).restype = None
     for name in ("npuflow_quantize", "npuflow_dequantize"):
         getattr(found, name).argtypes = [ctypes.POINTER(Tensor), pointer, pointer]
+    found.npuflow_position.argtypes = [pointer, ctypes.POINTER(Index)]
+    found.npuflow_trim.argtypes = [pointer, ctypes.c_uint32]
+    found.npuflow_network.argtypes = [
+        pointer, ctypes.c_size_t, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t
+    ]
     found.npuflow_digest.argtypes = [pointer, ctypes.c_size_t, pointer]
     found.npuflow_memory.argtypes = [pointer]
     found.npuflow_memory.restype = ctypes.c_size_t
@@ -135,6 +149,18 @@ class CProgram:
     def steps(self, name: str, count: int) -> int:
         """How many steps the next run has; a status."""
         found: int = self.runtime.npuflow_steps(self.program, list(self.inputs).index(name), count)
+        return found
+
+    @property
+    def index(self) -> Index:
+        """Where the next run begins, and how far runs may go."""
+        found = Index()
+        assert not self.runtime.npuflow_position(self.program, ctypes.byref(found))
+        return found
+
+    def trim(self, position: int) -> int:
+        """Keep the first tokens; a status."""
+        found: int = self.runtime.npuflow_trim(self.program, position)
         return found
 
     def reset(self) -> None:

@@ -53,7 +53,8 @@ typedef struct npf_block {
     uint64_t length;                   /* of a round, those of inner blocks in all their rounds */
     uint64_t low[NPF_QUEUES], high[NPF_QUEUES];        /* where its commands lie in the lists of queues */
     uint32_t rounds, skipped;          /* that run, and for how many words have gone on before the first */
-    int32_t reading;                   /* which number of steps it reads; -1: none */
+    int32_t reading;                   /* which number of steps or index it reads; -1: none */
+    uint32_t turns;                    /* of a block at an index, which runs once: how often words go on, and once more */
 } npf_block;
 
 typedef struct npf_advance {
@@ -133,6 +134,18 @@ static inline int64_t npf_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 typedef struct npf_length { uint32_t input, least, most; uint64_t address; } npf_length;
 
+/* Codes in DATA that follow from the index: so much is added to it for each of them. */
+typedef struct npf_place { npuflow_tensor codes; int64_t *more; } npf_place;
+
+/* A state that lies where it lay, and of which a run writes the rows at its index: `outer` times `rows` of them. */
+typedef struct npf_cache { uint32_t input; uint64_t address, outer, rows, row_bytes; } npf_cache;
+
+/* What programs have in common that run over one state. */
+typedef struct npf_shared {
+    npuflow_program *first, *latest;   /* of the chain; and whose caches hold all rows before the position */
+    int32_t position;
+} npf_shared;
+
 struct npuflow_program {
     npuflow_options options;
     npuflow_driver driver;
@@ -150,13 +163,36 @@ struct npuflow_program {
     npf_length *lengths;
     uint32_t *steps;                   /* of every length */
     npuflow_tensor *cleared;           /* what holds the codes of 0 before a run */
-    uint8_t **state;                   /* of every input: what it holds in the next run */
+    uint8_t **state;                   /* of every input: what it holds in the next run; NULL: DATA keeps it */
+    uint32_t index_count, index_most, index_new;       /* indices stand behind `lengths`, and in `steps` */
+    int32_t index_input, index_output; /* the ports that hold it; -1: none */
+    npf_place *places;
+    npf_cache *caches;
+    uint32_t place_count, cache_count, held;           /* held: rows that the caches of this program have */
+    npf_shared *shared;
+    npuflow_program *beside;           /* the next one over the same state */
 };
 
 /* Zeroed memory that lasts until the program is closed, on a multiple of 64 bytes; NULL: there is none. */
 void *npf_take(npuflow_program *p, uint64_t bytes);
 npuflow_status npf_build_cores(npuflow_program *p, npuflow_error *error);
 void npf_choose_rounds(npuflow_program *p);
+/* All that a run finds in DATA but the inputs that the caller writes; NPUFLOW_FULL where the caches have no room. */
+npuflow_status npf_prepare(npuflow_program *p, npuflow_error *error);
+/* The codes of 0 in `count` elements of a tensor at `to`, from the `first` on. */
+void npf_write_zeros(const npuflow_tensor *t, uint8_t *to, uint64_t first, uint64_t count);
+
+/* Of a program at an index (index.c). At load: every command at every turn of the blocks that follow it. */
+npuflow_status npf_check_turns(npuflow_program *p, npf_visit visit, void *context, npuflow_error *error);
+npuflow_status npf_share(npuflow_program *p, npuflow_error *error);
+npuflow_status npf_begin_at(npuflow_program *p, npuflow_error *error);
+void npf_end_at(npuflow_program *p, int done);
+/* Opened: it is one of those over its state, from now on until it leaves. */
+void npf_join(npuflow_program *p);
+void npf_leave(npuflow_program *p);
+int npf_same_codes(const npuflow_tensor *a, const npuflow_tensor *b);
+/* By how many steps the words of a block have gone on at an index; how many rounds run for so many steps. */
+uint32_t npf_turn(const uint32_t *repeat, uint32_t count, uint32_t steps);
 
 typedef struct npf_sections {
     const uint8_t *meta, *constants;
@@ -203,8 +239,14 @@ void npf_json_text(npf_json span, char *out);
 
 /* ------------------------------------------------------------------ parts of the host */
 
-/* Whether a part only casts. How many of its casts read a value (`backwards`: make it), and their other side. */
+/* Whether a part only casts, and adds constants to whole numbers. How many of its casts read a value (`backwards`:
+   make it), and their other side. */
 int npf_only_casts(const uint8_t *model, uint64_t size);
 int npf_cast(const uint8_t *model, uint64_t size, npf_json given, int backwards, npf_json *found);
+/* Whether casts and sums alone lie between an index and a value. */
+int npf_follows(const npf_sections *s, npf_json name, npf_json index);
+/* The numbers that are added to an index to make a value, one for each of its elements, at most `room`; how many, 0
+   of a value that is made in another way. */
+uint64_t npf_sums(const npf_sections *s, npf_json name, npf_json index, int64_t *sums, uint64_t room);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the metadata say of a program: inputs, outputs, parts, state, lengths. */
+/* What the metadata say of a program: inputs, outputs, parts, state, lengths, the index. */
 
 #include "internal.h"
 
@@ -7,7 +7,8 @@
 
 typedef struct {
     const npf_sections *sections;
-    npf_json inputs, outputs, values, steps, lengths, cleared, state;
+    npf_json inputs, outputs, values, steps, lengths, indices, cleared, state;
+    npf_json index;                    /* the input that commands follow */
     int64_t data_bytes, const_bytes, local_bytes, cores, channels;
 } keys;
 
@@ -42,6 +43,7 @@ static npuflow_status read_keys(npf_json j, keys *k, npuflow_error *error)
     memset(k, 0, sizeof *k);
     k->data_bytes = k->const_bytes = k->local_bytes = -1;
     k->inputs = k->outputs = k->values = k->steps = k->lengths = k->cleared = k->state = empty;
+    k->indices = k->index = empty;
     npf_json_begin(&j, '{');
     while (npf_json_next(&j, '}')) {
         const npf_json key = npf_json_key(&j);
@@ -51,6 +53,7 @@ static npuflow_status read_keys(npf_json j, keys *k, npuflow_error *error)
         else if (npf_json_is(key, "values")) k->values = value;
         else if (npf_json_is(key, "steps")) k->steps = value;
         else if (npf_json_is(key, "lengths")) k->lengths = value;
+        else if (npf_json_is(key, "indices")) k->indices = value;
         else if (npf_json_is(key, "cleared")) k->cleared = value;
         else if (npf_json_is(key, "state")) k->state = value;
         else if (npf_json_is(key, "target")) read_target(value, k);
@@ -285,6 +288,28 @@ static int casts(const keys *k, const one_step *s, const uint8_t **model, uint64
     return npf_only_casts(*model, *size);
 }
 
+/* The input that is the index, or what it is in the next run: the runtime holds it, in front of all casts. 1, or 0 of
+   another input or output, or -1 without memory. */
+static int index_port(npuflow_program *p, const keys *k, npf_json name, int inputs, npuflow_tensor *t)
+{
+    static const int64_t SHAPE[1] = {1};
+    int64_t more = 0;
+    if (k->index.bad || npf_sums(k->sections, name, k->index, &more, 1) != 1)
+        return 0;
+    if (inputs ? !npf_json_same(name, k->index) : p->index_output >= 0 || more != (int64_t)p->index_new)
+        return 0;
+    memset(t, 0, sizeof *t);
+    t->type = NPUFLOW_INT32;
+    t->rank = 1;
+    t->shape = SHAPE;
+    t->elements = 1;
+    t->bytes = 4;
+    t->address = NPUFLOW_NOWHERE;
+    t->axis = -1;
+    range_of(t, 32, 1, 0);
+    return (t->name = text_of(p, name)) ? 1 : -1;
+}
+
 /* The value in DATA that is an input or output: steps that cast, quantise or dequantise lie between. A value that
    several of them read is none. */
 static npf_json converted(const keys *k, npf_json name, int inputs, int64_t *rows)
@@ -330,7 +355,14 @@ static npuflow_status read_ports(npuflow_program *p, const keys *k, int inputs, 
         const npf_json name = name_of(&j);
         int64_t rows = 0;
         const npf_json value = converted(k, name, inputs, &rows);
-        const int found = name.bad || value.bad ? 0 : read_value(p, k, value, &ports[i]);
+        int found = name.bad ? 0 : index_port(p, k, name, inputs, &ports[i]);
+        if (found > 0) {
+            *(inputs ? &p->index_input : &p->index_output) = (int32_t)i;
+            ports[i].state = -1;
+            continue;
+        }
+        if (!found)
+            found = name.bad || value.bad ? 0 : read_value(p, k, value, &ports[i]);
         if (found < 0 || (found > 0 && !(ports[i].name = text_of(p, name))))
             return npf_fail(error, NPUFLOW_MEMORY, "no memory for inputs and outputs");
         if (!found)
@@ -433,6 +465,8 @@ static npuflow_status read_steps(npuflow_program *p, const keys *k, npuflow_erro
 
 /* ------------------------------------------------------------------ state and lengths */
 
+static int cached(const npuflow_program *p, uint32_t input);
+
 static int32_t port_named(npf_json entries, npf_json name)
 {
     int32_t i;
@@ -446,6 +480,7 @@ static int32_t port_named(npf_json entries, npf_json name)
 static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_error *error)
 {
     npf_json j = k->state;
+    uint32_t i;
     if (j.bad)
         return NPUFLOW_OK;
     p->state = (uint8_t **)npf_take(p, (p->input_count + 1) * (uint64_t)sizeof *p->state);
@@ -465,20 +500,169 @@ static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_erro
         if (j.bad || from < 0 || to < 0 || (uint32_t)from >= p->output_count || (uint32_t)to >= p->input_count
             || p->inputs[to].elements != p->outputs[from].elements)
             return wrong(error, "a state is no output and input of one shape");
+        if ((to == p->index_input) != (from == p->index_output))
+            return wrong(error, "the index is no state of its own");
         p->inputs[to].state = from;
+        if (to == p->index_input)
+            continue;
+        if (cached(p, (uint32_t)to)) {
+            if (p->inputs[to].address != p->outputs[from].address || p->inputs[to].bytes != p->outputs[from].bytes
+                || !npf_same_codes(&p->inputs[to], &p->outputs[from]))
+                return wrong(error, "a cache does not lie where it lay");
+            continue;
+        }
         p->state[to] = (uint8_t *)npf_take(p, p->inputs[to].bytes + 1);
         if (!p->state[to])
             return npf_fail(error, NPUFLOW_MEMORY, "no memory for the state");
     }
+    for (i = 0; i < p->cache_count; i++)
+        if (p->inputs[p->caches[i].input].state < 0)
+            return wrong(error, "a cache is no state");
     return j.bad ? wrong(error, "the state is not described") : NPUFLOW_OK;
+}
+
+/* ------------------------------------------------------------------ the index */
+
+typedef struct { npf_json input, axes; int64_t most, added, address; } one_index;
+
+static one_index read_one_index(npf_json *j)
+{
+    npf_json in = npf_json_value(j);
+    one_index one;
+    one.input = one.axes = in;
+    one.input.bad = one.axes.bad = 1;
+    one.most = one.added = one.address = -1;
+    npf_json_begin(&in, '{');
+    while (npf_json_next(&in, '}')) {
+        const npf_json key = npf_json_key(&in);
+        if (npf_json_is(key, "input")) one.input = npf_json_string(&in);
+        else if (npf_json_is(key, "axes")) one.axes = npf_json_value(&in);
+        else if (npf_json_is(key, "most")) one.most = npf_json_whole(&in, MOST_NUMBER / 2);
+        else if (npf_json_is(key, "new")) one.added = npf_json_whole(&in, MOST_NUMBER / 2);
+        else if (npf_json_is(key, "address")) one.address = npf_json_whole(&in, MOST_NUMBER);
+        else npf_json_value(&in);
+    }
+    if (in.bad)
+        one.input.bad = 1;
+    return one;
+}
+
+/* Before the ports are read: which of them is the index, and how far it goes. */
+static npuflow_status find_index(npuflow_program *p, keys *k, npuflow_error *error)
+{
+    npf_json j = k->indices;
+    uint32_t count = 0;
+    p->index_input = p->index_output = -1;
+    if (j.bad)
+        return NPUFLOW_OK;
+    npf_json_begin(&j, '[');
+    while (npf_json_next(&j, ']')) {
+        const one_index one = read_one_index(&j);
+        if (one.input.bad || one.most < 0 || one.added < 1 || one.address < 0 || one.address > k->data_bytes - 4)
+            return wrong(error, "an index is not described");
+        if (count++ && (!npf_json_same(one.input, k->index) || one.most != (int64_t)p->index_most
+            || one.added != (int64_t)p->index_new))
+            return wrong(error, "commands follow several indices");
+        k->index = one.input;
+        p->index_most = (uint32_t)one.most;
+        p->index_new = (uint32_t)one.added;
+    }
+    return j.bad || count > MOST_ITEMS ? wrong(error, "an index is not described") : NPUFLOW_OK;
+}
+
+/* What the index becomes in DATA, through casts and sums of the host. */
+static npuflow_status read_places(npuflow_program *p, const keys *k, npuflow_error *error)
+{
+    npf_json j = k->steps;
+    const uint32_t most = count_items(j);
+    if (k->index.bad)
+        return NPUFLOW_OK;
+    p->places = (npf_place *)npf_take(p, (most + 1) * (uint64_t)sizeof *p->places);
+    if (!p->places)
+        return npf_fail(error, NPUFLOW_MEMORY, "no memory for the index");
+    npf_json_begin(&j, '[');
+    while (npf_json_next(&j, ']')) {
+        const one_step s = read_step(&j);
+        npf_place *one = &p->places[p->place_count];
+        uint64_t i;
+        int found;
+        if (!npf_json_is(s.kind, "quantize") || !npf_follows(k->sections, s.value, k->index))
+            continue;
+        found = read_value(p, k, s.out, &one->codes);
+        if (!found || (found > 0 && !one->codes.elements))
+            return wrong(error, "what is made of the index is no value in DATA");
+        one->more = found > 0 ? (int64_t *)npf_take(p, one->codes.elements * sizeof *one->more) : NULL;
+        if (!one->more)
+            return npf_fail(error, NPUFLOW_MEMORY, "no memory for the index");
+        if (npf_sums(k->sections, s.value, k->index, one->more, one->codes.elements) != one->codes.elements)
+            return wrong(error, "what is made of the index is no value in DATA");
+        for (i = 0; s.rows && i < one->codes.elements; i++)
+            if (one->more[i] < 0 || one->more[i] + (int64_t)p->index_most >= s.rows)
+                return wrong(error, "the index goes on behind a table");
+        p->place_count++;
+    }
+    return NPUFLOW_OK;
+}
+
+/* States that grow by a run's rows: each lies where it lay. */
+static npuflow_status read_caches(npuflow_program *p, const keys *k, npuflow_error *error)
+{
+    npf_json j = k->indices, state = k->state;
+    npf_json axes;
+    if (j.bad)
+        return NPUFLOW_OK;
+    if (p->index_input < 0)
+        return wrong(error, "the index is no input");
+    npf_json_begin(&j, '[');
+    npf_json_next(&j, ']');
+    axes = read_one_index(&j).axes;
+    p->caches = (npf_cache *)npf_take(p, (p->input_count + 1) * (uint64_t)sizeof *p->caches);
+    if (!p->caches)
+        return npf_fail(error, NPUFLOW_MEMORY, "no memory for the state");
+    if (axes.bad || state.bad)
+        return wrong(error, "an index without caches");
+    npf_json_begin(&axes, '{');
+    while (npf_json_next(&axes, '}')) {
+        const int32_t input = port_named(k->inputs, npf_json_key(&axes));
+        const int64_t axis = npf_json_whole(&axes, NPF_RANK);
+        npf_cache *one = &p->caches[p->cache_count];
+        const npuflow_tensor *t;
+        uint32_t d;
+        if (axes.bad || input < 0 || (uint32_t)input >= p->input_count || input == p->index_input)
+            continue;
+        t = &p->inputs[input];
+        if (axis >= (int64_t)t->rank || !t->elements || cached(p, (uint32_t)input)
+            || t->shape[axis] < (int64_t)p->index_most + p->index_new)
+            return wrong(error, "a cache has less rows than the index goes over");
+        memset(one, 0, sizeof *one);
+        one->input = (uint32_t)input;
+        one->address = t->address;
+        one->rows = (uint64_t)t->shape[axis];
+        one->outer = 1;
+        for (d = 0; d < (uint32_t)axis; d++)
+            one->outer *= (uint64_t)t->shape[d];
+        one->row_bytes = t->bytes / one->outer / one->rows;
+        p->cache_count++;
+    }
+    return axes.bad ? wrong(error, "an index without caches") : NPUFLOW_OK;
+}
+
+static int cached(const npuflow_program *p, uint32_t input)
+{
+    uint32_t i;
+    for (i = 0; i < p->cache_count; i++)
+        if (p->caches[i].input == input)
+            return 1;
+    return 0;
 }
 
 static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_error *error)
 {
     npf_json j = k->lengths;
+    const uint32_t indices = k->indices.bad ? 0 : count_items(k->indices);
     uint32_t core, b, i;
-    if (!j.bad) {
-        const uint32_t count = count_items(j);
+    if (!j.bad || indices) {
+        const uint32_t count = (j.bad ? 0 : count_items(j)) + indices;
         if (count > MOST_ITEMS)
             return wrong(error, "the lengths are not described, or are too many");
         p->lengths = (npf_length *)npf_take(p, (count + 1) * (uint64_t)sizeof *p->lengths);
@@ -486,7 +670,7 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
         if (!p->lengths || !p->steps)
             return npf_fail(error, NPUFLOW_MEMORY, "no memory for the lengths");
         npf_json_begin(&j, '[');
-        while (npf_json_next(&j, ']') && p->length_count < count) {
+        while (!j.bad && npf_json_next(&j, ']') && p->length_count < count - indices) {
             npf_json in = npf_json_value(&j), name = in;
             npf_length one;
             int32_t port;
@@ -508,12 +692,22 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
             p->steps[p->length_count] = one.most;
             p->lengths[p->length_count++] = one;
         }
+        j = k->indices;
+        npf_json_begin(&j, '[');
+        while (p->index_count < indices && npf_json_next(&j, ']')) {
+            npf_length *one = &p->lengths[p->length_count + p->index_count];
+            one->input = (uint32_t)p->index_input;
+            one->most = p->index_most;
+            one->address = (uint64_t)read_one_index(&j).address;
+            p->steps[p->length_count + p->index_count++] = one->most;
+        }
     }
     for (core = 0; core < p->core_count; core++)
         for (b = 0; b < p->cores[core].block_count; b++) {
             const uint32_t *w = p->cores[core].words + p->cores[core].blocks[b].repeat * NPF_WORDS;
-            for (i = 0; w[REPEAT_most] && i < p->length_count; i++)
-                if (p->lengths[i].address == w[REPEAT_address] && p->lengths[i].most == w[REPEAT_most])
+            for (i = 0; w[REPEAT_most] && i < p->length_count + p->index_count; i++)
+                if (p->lengths[i].address == w[REPEAT_address] && p->lengths[i].most == w[REPEAT_most]
+                    && (i >= p->length_count) == !!p->cores[core].blocks[b].turns)
                     p->cores[core].blocks[b].reading = (int32_t)i;
             if (w[REPEAT_most] && p->cores[core].blocks[b].reading < 0)
                 return wrong(error, "a REPEAT reads its rounds where no number of steps lies");
@@ -550,6 +744,8 @@ npuflow_status npf_metadata(npuflow_program *p, const npf_sections *s, npuflow_e
     if ((status = read_keys(npf_json_of(s->meta, s->meta_bytes), &k, error)) != NPUFLOW_OK)
         return status;
     k.sections = s;
+    if ((status = find_index(p, &k, error)) != NPUFLOW_OK)
+        return status;
     if (k.const_bytes != (int64_t)s->const_bytes || k.cores != (int64_t)s->cores)
         return wrong(error, "the metadata are those of other sections");
     p->memory.constants = s->constants;
@@ -567,7 +763,8 @@ npuflow_status npf_metadata(npuflow_program *p, const npf_sections *s, npuflow_e
     }
     if ((status = npf_build_cores(p, error)) != NPUFLOW_OK || (status = read_steps(p, &k, error)) != NPUFLOW_OK
         || (status = read_ports(p, &k, 1, error)) != NPUFLOW_OK || (status = read_ports(p, &k, 0, error)) != NPUFLOW_OK
-        || (status = read_state(p, &k, error)) != NPUFLOW_OK || (status = read_lengths(p, &k, error)) != NPUFLOW_OK)
+        || (status = read_caches(p, &k, error)) != NPUFLOW_OK || (status = read_state(p, &k, error)) != NPUFLOW_OK
+        || (status = read_places(p, &k, error)) != NPUFLOW_OK || (status = read_lengths(p, &k, error)) != NPUFLOW_OK)
         return status;
     return read_cleared(p, &k, error);
 }

@@ -2,6 +2,8 @@
 
 #include "internal.h"
 
+enum { AT_INDEX = 2 };                 /* `late` of a block that is issued once, at an index */
+
 /* ------------------------------------------------------------------ a core's commands, at load */
 
 static npuflow_status wrong(npuflow_error *error, uint32_t core, uint64_t command, const char *text)
@@ -41,10 +43,14 @@ static npuflow_status find_blocks(npf_core *c, uint32_t core, int fill, npuflow_
         b.reading = -1;
         if (b.count < 1 || w[REPEAT_length] < 1 || b.end > c->count)
             return wrong(error, core, i, "a REPEAT whose block is empty or ends behind the program");
-        if (w[REPEAT_most] && w[REPEAT_late] == 2)
-            return wrong(error, core, i, "a REPEAT at an index, which needs a build with [program] index = false");
-        if (w[REPEAT_most] && (!w[REPEAT_each] || w[REPEAT_least] > b.count || w[REPEAT_late] > 1))
+        if (w[REPEAT_most] && (!w[REPEAT_each] || w[REPEAT_late] > AT_INDEX
+            || w[REPEAT_least] > b.count - (w[REPEAT_late] == AT_INDEX)))
             return wrong(error, core, i, "a REPEAT whose rounds cannot be read");
+        if (w[REPEAT_most] && w[REPEAT_late] == AT_INDEX) {
+            b.turns = b.count;
+            b.skipped = b.turns - 1;
+            b.count = 1;
+        }
         if (fill) {
             uint64_t k;
             if (depth) {
@@ -85,6 +91,9 @@ static npuflow_status find_advances(npf_core *c, uint32_t core, int fill, npuflo
                     return wrong(error, core, k, "an ADVANCE of no field of its block");
                 if (npf_opcode(c->words + at * NPF_WORDS) >= OP_REPEAT)
                     return wrong(error, core, k, "an ADVANCE of a REPEAT or an ADVANCE");
+                if (c->blocks[b].turns && (npf_opcode(c->words + at * NPF_WORDS) == OP_BARRIER
+                    || (npf_opcode(c->words + at * NPF_WORDS) == OP_LOAD && word == LOAD_mask)))
+                    return wrong(error, core, k, "which cores meet does not depend on an index");
                 if (fill) {
                     npf_advance *a = &c->advances[c->advance_count];
                     a->command = (uint32_t)at, a->word = word, a->step = step, a->block = (int32_t)b;
@@ -224,7 +233,16 @@ npuflow_status npf_build_cores(npuflow_program *p, npuflow_error *error)
     return p->order.cursors ? NPUFLOW_OK : npf_fail(error, NPUFLOW_MEMORY, "no memory for the queues");
 }
 
-/* How many rounds every block that reads them has in the next run. */
+uint32_t npf_turn(const uint32_t *repeat, uint32_t count, uint32_t steps)
+{
+    const int64_t more = (int64_t)steps - NPF_SIGNED(repeat[REPEAT_before]), each = repeat[REPEAT_each];
+    int64_t rounds = more > 0 ? (more + each - 1) / each : -(-more / each);
+    if (rounds < (int64_t)repeat[REPEAT_least])
+        rounds = repeat[REPEAT_least];
+    return rounds < (int64_t)count ? (uint32_t)rounds : count;
+}
+
+/* How many rounds every block that reads them has in the next run, and at which turn those at an index run. */
 void npf_choose_rounds(npuflow_program *p)
 {
     uint32_t core, b;
@@ -232,18 +250,14 @@ void npf_choose_rounds(npuflow_program *p)
         for (b = 0; b < p->cores[core].block_count; b++) {
             npf_block *one = &p->cores[core].blocks[b];
             const uint32_t *w = p->cores[core].words + one->repeat * NPF_WORDS;
-            const int64_t before = NPF_SIGNED(w[REPEAT_before]), each = w[REPEAT_each];
-            int64_t more, rounds;
             if (one->reading < 0)
                 continue;
-            more = (int64_t)p->steps[one->reading] - before;
-            rounds = more > 0 ? (more + each - 1) / each : -(-more / each);
-            if (rounds < (int64_t)w[REPEAT_least])
-                rounds = w[REPEAT_least];
-            if (rounds > (int64_t)one->count)
-                rounds = one->count;
-            one->rounds = (uint32_t)rounds;
-            one->skipped = w[REPEAT_late] ? one->count - one->rounds : 0;
+            if (one->turns)
+                one->skipped = npf_turn(w, one->turns - 1, p->steps[one->reading]);
+            else {
+                one->rounds = npf_turn(w, one->count, p->steps[one->reading]);
+                one->skipped = w[REPEAT_late] ? one->count - one->rounds : 0;
+            }
         }
 }
 

@@ -54,6 +54,7 @@ void npuflow_close(npuflow_program *p)
     block *b;
     if (!p)
         return;
+    npf_leave(p);
     release = p->options.release;
     context = p->options.context;
     b = (block *)p->blocks;
@@ -124,6 +125,8 @@ static npuflow_status check_all(npuflow_program *p, npuflow_error *error)
     npf_order_begin(&p->order);
     for (i = 0; i < p->part_count && status == NPUFLOW_OK; i++)
         status = npf_order_part(&p->order, &p->parts[i], look, &r, error);
+    if (status == NPUFLOW_OK && p->index_count)
+        status = npf_check_turns(p, look, &r, error);
     p->memory.scratch_bytes = r.scratch;
     return status;
 }
@@ -151,8 +154,10 @@ static npuflow_status take_memories(npuflow_program *p, npuflow_error *error)
         return status;
     m->data = (uint8_t *)host;
     if (p->own) {
+        const npuflow_program *of = p->options.state_of;       /* one thread runs one of them at a time */
+        const int lent = of && of->own && of->core_count == p->core_count && of->memory.local_bytes >= m->local_bytes;
         for (core = 0; core < p->core_count; core++)
-            if (!(m->local[core] = (uint8_t *)npf_take(p, m->local_bytes + 64)))
+            if (!(m->local[core] = lent ? of->memory.local[core] : (uint8_t *)npf_take(p, m->local_bytes + 64)))
                 return npf_fail(error, NPUFLOW_MEMORY, "no memory for the device's own memories");
         m->scratch = (uint8_t *)npf_take(p, m->scratch_bytes + 64);
         return m->scratch ? NPUFLOW_OK : npf_fail(error, NPUFLOW_MEMORY, "no memory for the kernels");
@@ -184,9 +189,11 @@ static npuflow_status opened(npuflow_program *p, const void *file, size_t size, 
     if (status == NPUFLOW_OK)
         status = check_all(p, error);
     if (status == NPUFLOW_OK)
+        status = npf_share(p, error);
+    if (status == NPUFLOW_OK)
         status = take_memories(p, error);
     if (status == NPUFLOW_OK)
-        npuflow_reset(p);
+        npf_join(p);
     return status;
 }
 
@@ -236,37 +243,27 @@ npuflow_status npuflow_open(const void *file, size_t size, const npuflow_options
 
 /* ------------------------------------------------------------------ running */
 
-static void write_zeros(const npuflow_program *p, const npuflow_tensor *t, uint8_t *to)
+void npf_write_zeros(const npuflow_tensor *t, uint8_t *to, uint64_t first, uint64_t count)
 {
     static const float zero = 0;
-    uint64_t i;
-    (void)p;
+    const uint64_t each = t->elements ? t->bytes / t->elements : 1;
+    uint64_t i, inner = 1, d;
+    if (!count)
+        return;
     if (t->numbers != NPUFLOW_CODES || t->scales == 1) {
         npuflow_tensor one = *t;
-        const uint64_t each = t->elements ? t->bytes / t->elements : 1;
-        one.elements = one.rank = t->elements ? 1 : 0;
-        npuflow_quantize(&one, &zero, to);
-        for (i = 1; i < t->elements; i++)
-            memcpy(to + i * each, to, (size_t)each);
+        one.elements = one.rank = 1;
+        npuflow_quantize(&one, &zero, to + first * each);
+        for (i = first + 1; i < first + count; i++)
+            memcpy(to + i * each, to + first * each, (size_t)each);
         return;
     }
-    for (i = 0; i < t->elements; i++) {
-        uint64_t inner = 1, d, place;
-        int64_t v;
-        for (d = (uint64_t)t->axis + 1; d < t->rank; d++)
-            inner *= (uint64_t)t->shape[d];
-        place = i / inner % t->scales;
-        v = npf_clamped(t->zero_point[place], t->least, t->most);
-        memcpy(to + i * (t->bytes / t->elements), &v, (size_t)(t->bytes / t->elements));
+    for (d = (uint64_t)t->axis + 1; d < t->rank; d++)
+        inner *= (uint64_t)t->shape[d];
+    for (i = first; i < first + count; i++) {
+        const int64_t v = npf_clamped(t->zero_point[i / inner % t->scales], t->least, t->most);
+        memcpy(to + i * each, &v, (size_t)each);
     }
-}
-
-void npuflow_reset(npuflow_program *p)
-{
-    uint32_t i;
-    for (i = 0; i < p->input_count; i++)
-        if (p->inputs[i].state >= 0)
-            write_zeros(p, &p->inputs[i], p->state[i]);
 }
 
 npuflow_status npuflow_steps(npuflow_program *p, uint32_t input, uint32_t steps)
@@ -282,7 +279,7 @@ npuflow_status npuflow_steps(npuflow_program *p, uint32_t input, uint32_t steps)
     return NPUFLOW_USAGE;
 }
 
-static int same_codes(const npuflow_tensor *a, const npuflow_tensor *b)
+int npf_same_codes(const npuflow_tensor *a, const npuflow_tensor *b)
 {
     uint32_t i;
     if (a->type != b->type || a->numbers != b->numbers || a->scales != b->scales || a->axis != b->axis
@@ -300,10 +297,10 @@ static void keep_state(npuflow_program *p)
     uint32_t i;
     for (i = 0; i < p->input_count; i++) {
         const npuflow_tensor *to = &p->inputs[i], *from;
-        if (to->state < 0)
+        if (to->state < 0 || !p->state[i])
             continue;
         from = &p->outputs[to->state];
-        if (same_codes(from, to))
+        if (npf_same_codes(from, to))
             memcpy(p->state[i], p->memory.data + from->address, (size_t)to->bytes);
         else {
             npuflow_tensor a = *from, b = *to;
@@ -335,24 +332,36 @@ static void write_steps(npuflow_program *p, uint32_t i)
     }
 }
 
+npuflow_status npf_prepare(npuflow_program *p, npuflow_error *error)
+{
+    const npuflow_status status = npf_begin_at(p, error);
+    uint32_t i;
+    if (status != NPUFLOW_OK)
+        return status;
+    for (i = 0; i < p->cleared_count; i++)
+        npf_write_zeros(&p->cleared[i], p->memory.data + p->cleared[i].address, 0, p->cleared[i].elements);
+    for (i = 0; i < p->length_count; i++)
+        write_steps(p, i);
+    for (i = 0; i < p->input_count; i++)
+        if (p->inputs[i].state >= 0 && p->state[i])
+            memcpy(p->memory.data + p->inputs[i].address, p->state[i], (size_t)p->inputs[i].bytes);
+    npf_choose_rounds(p);
+    npf_order_begin(&p->order);
+    return NPUFLOW_OK;
+}
+
 npuflow_status npuflow_run(npuflow_program *p, npuflow_error *error)
 {
     running r = {p, error, 0};
-    npuflow_status status = NPUFLOW_OK;
+    npuflow_status status;
     uint32_t i;
     if (error) {
         memset(error, 0, sizeof *error);
         error->core = -1;
     }
-    for (i = 0; i < p->cleared_count; i++)
-        write_zeros(p, &p->cleared[i], p->memory.data + p->cleared[i].address);
-    for (i = 0; i < p->length_count; i++)
-        write_steps(p, i);
-    for (i = 0; i < p->input_count; i++)
-        if (p->inputs[i].state >= 0)
-            memcpy(p->memory.data + p->inputs[i].address, p->state[i], (size_t)p->inputs[i].bytes);
-    npf_choose_rounds(p);
-    npf_order_begin(&p->order);
+    status = npf_prepare(p, error);
+    if (status != NPUFLOW_OK)
+        return status;
     for (i = 0; i < p->part_count && status == NPUFLOW_OK; i++) {
         if (p->own)
             status = npf_order_part(&p->order, &p->parts[i], execute, &r, error);
@@ -360,6 +369,7 @@ npuflow_status npuflow_run(npuflow_program *p, npuflow_error *error)
             || p->driver.wait(p->driver.context) != NPUFLOW_OK)
             status = npf_fail(error, NPUFLOW_DEVICE, "the driver failed");
     }
+    npf_end_at(p, status == NPUFLOW_OK);
     if (status == NPUFLOW_OK) {
         keep_state(p);
         if (error)
@@ -388,7 +398,7 @@ size_t npuflow_memory(const npuflow_program *p) { return p->taken; }
 
 void *npuflow_at(const npuflow_program *p, const npuflow_tensor *tensor)
 {
-    return p->memory.data + tensor->address;
+    return tensor->address == NPUFLOW_NOWHERE ? (void *)&p->shared->position : p->memory.data + tensor->address;
 }
 
 const char *npuflow_message(npuflow_status status)
@@ -398,7 +408,8 @@ const char *npuflow_message(npuflow_status status)
         "a damaged file", "metadata of no program", "a command that cannot be", "an unknown opcode",
         "a command outside of its memory", "commands that wait for each other", "parts of the host",
         "which network of the file", "another target", "a fault of data", "the driver failed",
-        "a file that is not sealed", "sealed with another key", "a seal that does not match"
+        "a file that is not sealed", "sealed with another key", "a seal that does not match",
+        "the caches are full"
     };
     return (unsigned)status < sizeof TEXT / sizeof *TEXT ? TEXT[status] : "an unknown status";
 }

@@ -171,3 +171,40 @@ npuflow_status npf_find_sections(const uint8_t *file, uint64_t size, const char 
         return npf_fail(error, NPUFLOW_METADATA, "the program has no metadata");
     return NPUFLOW_OK;
 }
+
+npuflow_status npuflow_network(const void *file, size_t size, uint32_t index, char *name, size_t room)
+{
+    const uint8_t *bytes = (const uint8_t *)file;
+    uint32_t count = 0, i, k = 0;
+    npuflow_status status;
+    if (!file || !name || !room)
+        return NPUFLOW_USAGE;
+    name[0] = '\0';
+    if ((status = check_table(bytes, size, &count, NULL)) != NPUFLOW_OK)
+        return status;
+    for (i = 0; i < count; i++) {
+        const npf_section s = npf_section_at(bytes, i);
+        npf_json j = npf_json_of(s.body, s.size);
+        if (strcmp(s.name, "set"))
+            continue;
+        npf_json_begin(&j, '{');
+        while (npf_json_next(&j, '}')) {
+            if (!npf_json_is(npf_json_key(&j), "networks")) {
+                npf_json_value(&j);
+                continue;
+            }
+            npf_json_begin(&j, '[');
+            while (npf_json_next(&j, ']')) {
+                const npf_json found = npf_json_string(&j);
+                if (j.bad || k++ != index)
+                    continue;
+                if ((size_t)(found.end - found.at) >= room)
+                    return NPUFLOW_USAGE;
+                npf_json_text(found, name);
+                return NPUFLOW_OK;
+            }
+        }
+        return NPUFLOW_NETWORK;
+    }
+    return index ? NPUFLOW_NETWORK : NPUFLOW_OK;
+}
