@@ -75,12 +75,28 @@ class Decoder:
 
 @cache
 def decoder(
-    name: str, chunk: int, folder: Path = FAMILIES / "llama", context: int = CONTEXT, local: int = 0
+    name: str, chunk: int, family: str | Path = "llama", *, context: int = CONTEXT, local: int = 0,
+    calibrated: int = 0,
 ) -> Decoder:
-    """`local`: bytes of local memory, where it is less than the target's."""
-    target, found = shipped_targets()[name], read(folder, chunk, context)
+    """`local`: bytes of local memory, where it is less than the target's. `calibrated`: the chunk whose ranges
+    it has; 0: its own."""
+    target, (graph, feeds) = shipped_targets()[name], network(family, chunk, context)
     if local:
         target = replace(target, memory=replace(target.memory, local_bytes=local, local_align=64))
+    wanted = Quantize(mode="bf16") if name == "bm1684x" else Quantize()
+    if name != "bm1684x":
+        wanted = replace(wanted, activations=replace(wanted.activations, bits=16))
+    placed = place(graph, target).on_npu
+    ranges = ranges_of(*network(family, calibrated or chunk, context))
+    ranges |= {n: r for n, r in ranges_of(graph, feeds).items() if n not in ranges}
+    made = quantize_graph(graph, placed, ranges, wanted, target.numerics).graph
+    return Decoder(made, target, compiled(made, target), chunk)
+
+
+@cache
+def network(family: str | Path, chunk: int, context: int) -> tuple[Graph, Feeds]:
+    """A tiny decoder of a family's checkpoint, or of a folder, and inputs in the middle of a sequence."""
+    found = read(FAMILIES / family, chunk, context)
     graph = rewritten(found).graph.replaced(state=found.graph.state)
     rng, feeds = np.random.default_rng(0), Feeds()
     for i in graph.inputs:
@@ -88,12 +104,7 @@ def decoder(
         if i.startswith("cache"):
             feeds[i][:, :, : context // 2] = rng.normal(size=feeds[i][:, :, : context // 2].shape) / 2
     feeds |= {"tokens": rng.integers(3, 80, (1, chunk)), "position": np.array([context // 2], np.int32)}
-    wanted = Quantize(mode="bf16") if name == "bm1684x" else Quantize()
-    if name != "bm1684x":
-        wanted = replace(wanted, activations=replace(wanted.activations, bits=16))
-    placed = place(graph, target).on_npu
-    made = quantize_graph(graph, placed, ranges_of(graph, feeds), wanted, target.numerics).graph
-    return Decoder(made, target, compiled(made, target), chunk)
+    return graph, feeds
 
 
 def compiled(graph: Graph, target: Target, indexed: bool = True) -> Program:
@@ -169,7 +180,7 @@ def test_tiles_that_stream_do_not_cut_the_rows_of_a_cache(tmp_path: Path) -> Non
     shutil.copytree(FAMILIES / "llama", folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": context}))
-    own = decoder("bm1684x", chunk, folder, context, 24 << 10)
+    own = decoder("bm1684x", chunk, folder, context=context, local=24 << 10)
     assert own.program.meta["indices"]
     for index in (0, 100, context - chunk):
         part = own.program.at({"position": index})

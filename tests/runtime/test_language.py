@@ -81,3 +81,132 @@ def test_every_run_of_a_sequence_is_the_simulator_s(runtime: ctypes.CDLL, name: 
                 n: a for n, a in wanted.items() if "cache" in n and a.dtype.kind == "u"
             }, "behind the last run")
             one.reset()
+
+
+FAMILIES = ["llama", "gpt2", "mistral", "qwen3", "gemma2", "phi3"]
+SHARED = [("llama", "edge-8t"), ("gpt2", "bm1684x")]
+LONG = [pytest.param(family, target, marks=pytest.mark.slow)
+        for family in FAMILIES for target in ("edge-8t", "bm1684x") if (family, target) not in SHARED]
+SPLITS = ((4,) * 8, (1, 4, 4, 1, 1, 4, 4, 1, 4, 4, 4), (1,) * 13 + (4,) * 4 + (1,) * 3)
+
+
+def file_of(family: str, target: str) -> tuple[bytes, tuple[Decoder, Decoder]]:
+    """Programs of one and of four tokens a run, of the same codes, in one file."""
+    both = decoder(target, 1, family, 4), decoder(target, 4, family, 4)
+    return packed({f"chunk={one.chunk}": one.program for one in both}).to_bytes(), both
+
+
+@pytest.mark.parametrize(("family", "target"), [*SHARED, *LONG])
+def test_programs_of_one_file_go_over_one_cache(runtime: ctypes.CDLL, family: str, target: str) -> None:
+    """Every split of a prompt: what the simulator gives for it, and the logits of every other split."""
+    file, both = file_of(family, target)
+    behind: dict[int, np.ndarray] = {}
+    with beside(runtime, file, "chunk=1") as one, beside(runtime, file, "chunk=4", one) as four:
+        programs = {1: one, 4: four}
+        for chunks in SPLITS:
+            one.reset()
+            simulated, at = Simulated(*both), 0
+            for chunk in chunks:
+                tokens = TOKENS[at : at + chunk]
+                found, wanted = run(programs[chunk], tokens), simulated.run(tokens)
+                same(programs[chunk], found, wanted, f"behind {at} of {chunks}")
+                at += chunk
+                np.testing.assert_array_equal(behind.setdefault(at, found["logits"]), found["logits"])
+                assert one.index.position == four.index.position == at
+            assert at == CONTEXT
+
+
+def test_a_sequence_is_trimmed_and_goes_on(runtime: ctypes.CDLL) -> None:
+    """A run over tokens that the cache holds writes the same rows; trimmed ones are as if never appended."""
+    file, _ = file_of(*SHARED[0])
+    with beside(runtime, file, "chunk=4") as four, beside(runtime, file, "chunk=1", four) as one:
+        wanted = [run(one, [token])["logits"] for token in TOKENS[:9]]
+        caches = {name: one.at(port).copy() for name, port in one.outputs.items() if "cache" in name}
+        one.reset()
+        run(four, TOKENS[:4])
+        for token in TOKENS[20:27]:
+            run(one, [token])
+        assert four.trim(5) == 0 and four.index.position == 5 and one.trim(6) == USAGE
+        assert four.trim(4) == 0
+        run(four, TOKENS[4:8])
+        four.trim(5)
+        np.testing.assert_array_equal(run(four, TOKENS[5:9])["logits"], wanted[8])
+        four.trim(8)
+        np.testing.assert_array_equal(run(one, TOKENS[8:9])["logits"], wanted[8])
+        for name, array in caches.items():
+            np.testing.assert_array_equal(one.at(one.outputs[name]), array, err_msg=name)
+
+
+def test_only_programs_that_keep_the_same_share_it(runtime: ctypes.CDLL) -> None:
+    file, (decode, _) = file_of(*SHARED[0])
+    other = decoder("edge-8t", 1).program             # calibrated apart: other scales
+    with beside(runtime, file, "chunk=4") as four:
+        with pytest.raises(RuntimeFault, match="keeps another state") as fault:
+            beside(runtime, other.to_bytes(), None, four)
+        assert fault.value.status == USAGE
+        with beside(runtime, decode.program.to_bytes(), None, four) as one:
+            run(one, TOKENS[:1])
+        assert four.index.position == 1               # and the cache of the one that is closed is kept
+        alone = Simulated(*file_of(*SHARED[0])[1])
+        alone.run(TOKENS[:1])
+        same(four, run(four, TOKENS[1:5]), alone.run(TOKENS[1:5]), "behind a closed program")
+
+
+def test_networks_are_listed(runtime: ctypes.CDLL) -> None:
+    file, (decode, _) = file_of(*SHARED[0])
+    name = ctypes.create_string_buffer(16)
+    found = []
+    while not (status := runtime.npuflow_network(file, len(file), len(found), name, 16)):
+        found.append(name.value)
+    assert found == [b"chunk=1", b"chunk=4"] and status == NETWORK
+    assert runtime.npuflow_network(file, len(file), 0, name, 3) == USAGE
+    alone = decode.program.to_bytes()
+    assert runtime.npuflow_network(alone, len(alone), 0, name, 16) == 0 and name.value == b""
+    assert runtime.npuflow_network(alone, len(alone), 1, name, 16) == NETWORK
+
+
+def with_meta(program: Program, **changed: Any) -> bytes:
+    indices = [{**one, **changed} for one in program.meta["indices"]]
+    return replace(program, meta={**program.meta, "indices": indices}).to_bytes()
+
+
+def test_an_index_that_cannot_be_is_refused_when_the_file_is_opened(runtime: ctypes.CDLL) -> None:
+    """Past the caches, where nothing says that it lies, of no input; commands that leave memory at one turn."""
+    program = decoder("edge-8t", 1).program
+    first, second = program.meta["indices"]
+    swapped = {**program.meta, "indices": [{**first, "address": second["address"]}, second]}
+    for file, said in (
+        (with_meta(program, most=CONTEXT), "less rows|reads its rounds"),
+        (with_meta(program, new=2), "less rows|index"),
+        (with_meta(program, input="tokens"), "no integer tensor|index"),
+        (with_meta(program, address=program.meta["data_bytes"]), "not described"),
+        (with_meta(program, axes={"cache.0.key": 5}), "less rows"),
+        (replace(program, meta=swapped).to_bytes(), "where no number of steps lies"),
+    ):
+        with pytest.raises(RuntimeFault, match=said):
+            CProgram(runtime, file)
+    found = set()
+    words = program.stored[0]
+    for row in np.flatnonzero(words[:, 0] & 0xFF == 45):         # ADVANCE
+        for step in np.flatnonzero(words[row, 42:58])[:2]:
+            changed = words.copy()
+            changed[row, 42 + step] = 0x0FFFFFF0
+            with pytest.raises(RuntimeFault) as fault:
+                CProgram(runtime, replace(program, stored=(changed,)).to_bytes())
+            found.add(fault.value.status)
+    assert BOUNDS in found and found <= {BOUNDS, COMMAND}
+
+
+def test_a_run_that_fails_leaves_the_state_as_it_was(runtime: ctypes.CDLL) -> None:
+    """An index that the caller has put anywhere."""
+    own = decoder("bm1684x", 1)
+    with CProgram(runtime, own.program.to_bytes()) as one:
+        wanted = [run(one, [token])["logits"] for token in TOKENS[:3]]
+        one.trim(2)
+        for odd in (-1, CONTEXT, 1 << 30, -(1 << 31)):
+            one.at(one.inputs["position"])[...] = odd
+            with pytest.raises(RuntimeFault) as fault:
+                run(one, TOKENS[:1])
+            assert fault.value.status == FULL
+        one.at(one.inputs["position"])[...] = 2
+        np.testing.assert_array_equal(run(one, TOKENS[2:3])["logits"], wanted[2])

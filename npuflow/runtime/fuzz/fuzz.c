@@ -233,32 +233,63 @@ static npuflow_status limited(void *context, uint32_t core, uint64_t command, co
     return work_of(w) > FEW ? NPUFLOW_OK : npf_execute(w, core, &p->memory, NULL);
 }
 
+/* Opens a network, over the state of another one where there is one, and runs it twice, from where damage and
+   chance have put its position. */
+static int attempt_one(const uint8_t *file, uint64_t size, const char *network, npuflow_options options,
+    npuflow_program **p)
+{
+    const npuflow_tensor *ports;
+    npuflow_error error;
+    npuflow_index index;
+    npuflow_status status;
+    uint32_t i, count, turns;
+    options.network = network[0] ? network : NULL;
+    status = npuflow_open(file, size, &options, p, &error);
+    if (status != NPUFLOW_OK)
+        return (int)status;
+    for (turns = 0; turns < 2; turns++) {
+        ports = npuflow_inputs(*p, &count);
+        for (i = 0; i < count; i++)
+            if (ports[i].address != NPUFLOW_NOWHERE)
+                memset(npuflow_at(*p, &ports[i]), (int)drawn(256), (size_t)ports[i].bytes);
+            else if (drawn(4) == 0)
+                *(int32_t *)npuflow_at(*p, &ports[i]) = (int32_t)(drawn(2) ? drawn(0) : drawn(64));
+        if (npuflow_position(*p, &index) == NPUFLOW_OK && drawn(3) == 0)
+            npuflow_trim(*p, (uint32_t)drawn((uint64_t)index.position + 2));
+        status = npf_prepare(*p, NULL);
+        if (status != NPUFLOW_OK)
+            return (int)status;
+        for (i = 0; i < (*p)->part_count && status == NPUFLOW_OK; i++)
+            status = npf_order_part(&(*p)->order, &(*p)->parts[i], limited, *p, NULL);
+        npf_end_at(*p, status == NPUFLOW_OK);
+    }
+    return status == NPUFLOW_OK ? 0 : 20;
+}
+
 static int attempt(const uint8_t *file, uint64_t size)
 {
     npuflow_options options;
-    npuflow_program *p;
-    npuflow_error error;
-    npuflow_status status;
+    npuflow_program *programs[4] = {NULL, NULL, NULL, NULL};
+    char name[64];
     room r = {0};
-    uint32_t i, count;
-    const npuflow_tensor *ports;
+    uint32_t opened = 0, k, turns;
+    int found = 0;
     memset(&options, 0, sizeof options);
     options.context = &r;
     options.allocate = within;
     options.release = released;
-    status = npuflow_open(file, size, &options, &p, &error);
-    if (status != NPUFLOW_OK)
-        return (int)status;
-    ports = npuflow_inputs(p, &count);
-    for (i = 0; i < count; i++)
-        memset(npuflow_at(p, &ports[i]), (int)drawn(256), (size_t)ports[i].bytes);
-    npf_choose_rounds(p);
-    npf_order_begin(&p->order);
-    for (i = 0; i < p->part_count && status == NPUFLOW_OK; i++)
-        status = npf_order_part(&p->order, &p->parts[i], limited, p, NULL);
-    npuflow_reset(p);
-    npuflow_close(p);
-    return status == NPUFLOW_OK ? 0 : 20;
+    if (npuflow_network(file, size, 0, name, sizeof name) != NPUFLOW_OK)
+        return attempt_one(file, size, "", options, &programs[0]);
+    for (k = 0; k < 4 && npuflow_network(file, size, k, name, sizeof name) == NPUFLOW_OK; k++) {
+        options.state_of = opened && drawn(8) ? programs[0] : NULL;
+        found = attempt_one(file, size, name, options, &programs[opened]);
+        opened += programs[opened] != NULL;
+    }
+    for (turns = 0; turns < 2 && opened; turns++)
+        npuflow_reset(programs[drawn(opened)]);
+    while (opened)
+        npuflow_close(programs[--opened]);
+    return found;
 }
 
 static uint8_t *read_file(const char *path, uint64_t *size)

@@ -38,7 +38,7 @@ typedef enum npuflow_status {
     NPUFLOW_UNSEALED = 16,             /* keys were named, and the file is not sealed */
     NPUFLOW_KEY = 17,                  /* it is sealed with another key */
     NPUFLOW_SEAL = 18,                 /* its seal is malformed, or the file was changed after it */
-    NPUFLOW_FULL = 19                  /* the caches have no room behind the position; the state is as before */
+    NPUFLOW_FULL = 19                  /* caches have no room behind the position; the state is as before */
 } npuflow_status;
 
 typedef struct npuflow_error {
@@ -72,7 +72,7 @@ typedef struct npuflow_tensor {
     uint32_t rank;
     const int64_t *shape;
     uint64_t elements, bytes;
-    uint64_t address;                  /* in DATA; NPUFLOW_NOWHERE: the runtime keeps it, see npuflow_position */
+    uint64_t address;                  /* in DATA; NPUFLOW_NOWHERE: see npuflow_position */
     uint32_t scales;                   /* 1, or one a place of `axis`; 0: the codes are the numbers */
     int32_t axis;                      /* -1: one scale for all */
     const double *scale;
@@ -127,13 +127,14 @@ typedef struct npuflow_options {
     const uint8_t (*keys)[32];         /* public keys: the file must be sealed with one of them */
     uint32_t key_count;                /* 0: a seal is not looked at */
     const npuflow_crypto *crypto;      /* needed with keys */
-    /* Another program, of the same network at another shape: this one goes on from the state that the other left,
-       and the other from this one's. One thread uses them all; it closes those that name a program before it. */
+    /* Another program, of the same network at another shape: this one goes on from the state that the other
+       left, and the other from this one's. One thread uses them all, and closes those that name a program
+       before that one. */
     npuflow_program *state_of;
 } npuflow_options;
 
-/* The networks of a file: the name of the one at `index`, from 0 on; "" where the file has one, without a name.
-   NPUFLOW_NETWORK: there are no more; NPUFLOW_USAGE: the name is longer than its `room`. */
+/* The networks of a file: the name of the one at `index`, from 0 on; "" where the file has one, without a
+   name. NPUFLOW_NETWORK: there are no more; NPUFLOW_USAGE: the name is longer than its `room`. */
 npuflow_status npuflow_network(const void *file, size_t size, uint32_t index, char *name, size_t room);
 
 /* `options` and `error` may be NULL. The file must begin at a multiple of 8 bytes. */
@@ -159,7 +160,7 @@ npuflow_status npuflow_run(npuflow_program *program, npuflow_error *error);
 /* The next run begins a sequence: its state is zeros, that of all programs over it. */
 void npuflow_reset(npuflow_program *program);
 
-/* Of a program whose commands follow an index, as those of language models follow the position in their caches. */
+/* Of a program whose commands follow an index, as those of language models follow the position. */
 typedef struct npuflow_index {
     const char *name;                  /* of the input; a state, which every run raises by `added` */
     uint32_t position;                 /* how many tokens the caches hold: where the next run begins */

@@ -1,5 +1,5 @@
-/* Parts of the host that only change the type of a number, which codes have no need of, or add constants to whole
-   numbers, as those of a language model do to the position: Cast and Add nodes of ONNX. */
+/* Parts of the host that only change the type of a number, which codes have no need of, or add constants to
+   whole numbers, as those of a language model do to the position: Cast and Add nodes of ONNX. */
 
 #include "internal.h"
 
@@ -80,7 +80,9 @@ static int read_node(bytes body, node *n)
         else if (f.number == OPERATOR) n->cast = is(f.body, "Cast"), n->add = is(f.body, "Add");
         else if (f.number == DOMAIN && !is(f.body, "")) return 0;
     }
-    return n->to.at && ((n->cast && n->inputs == 1) || (n->add && n->inputs == 2 && n->from[1].at)) && n->from[0].at;
+    if (!n->to.at || !n->from[0].at)
+        return 0;
+    return (n->cast && n->inputs == 1) || (n->add && n->inputs == 2 && n->from[1].at);
 }
 
 /* The next message of this number in a model's graph. */
@@ -206,7 +208,7 @@ static int64_t whole_number(const uint8_t *p, int width)
     return width == 8 ? (int64_t)(low | high << 32) : (int64_t)(int32_t)(uint32_t)low;
 }
 
-/* The node in front of a value, and how many numbers it adds: 0 of a Cast; its constant operand is `*raw`. `at`
+/* The node in front of a value, and how many numbers it adds: 0 of a Cast; these are `*raw`. `at`
    becomes what it reads. 0: there is none. */
 static int before(const npf_sections *s, bytes *at, bytes *raw, int *width, uint64_t *count)
 {

@@ -1,5 +1,5 @@
-/* Programs whose commands follow an index, as those of language models follow the position: commands at every turn,
-   caches that stay in DATA, and several programs over one state. */
+/* Programs whose commands follow an index, as those of language models follow the position: commands at every
+   turn, caches that stay in DATA, and several programs over one state. */
 
 #include "internal.h"
 
@@ -15,8 +15,9 @@ typedef struct {
     int64_t left;
 } walk;
 
-/* One command, of which `count` words go on from `first` of the advances on, in all rounds of its inner block. */
-static npuflow_status look_at(walk *k, uint32_t core, uint64_t first, uint64_t count, int32_t outer, uint32_t turn)
+/* One command, of which `count` words go on by the advances from `first` on, in all rounds of an inner block. */
+static npuflow_status look_at(walk *k, uint32_t core, uint64_t first, uint64_t count, int32_t outer,
+    uint32_t turn)
 {
     const npf_core *c = &k->p->cores[core];
     const uint64_t command = c->advances[first].command;
@@ -27,9 +28,12 @@ static npuflow_status look_at(walk *k, uint32_t core, uint64_t first, uint64_t c
     uint64_t i;
     for (round = 0; round < rounds && status == NPUFLOW_OK; round++) {
         memcpy(words, c->words + command * NPF_WORDS, sizeof words);
-        for (i = first; i < first + count; i++)
-            words[c->advances[i].word] += (c->advances[i].block == outer ? turn : round) * c->advances[i].step;
-        status = --k->left < 0 ? npf_fail(k->error, NPUFLOW_COMMAND, "more than 2^26 commands at all indices")
+        for (i = first; i < first + count; i++) {
+            const npf_advance *a = &c->advances[i];
+            words[a->word] += (a->block == outer ? turn : round) * a->step;
+        }
+        status = --k->left < 0
+            ? npf_fail(k->error, NPUFLOW_COMMAND, "more than 2^26 commands at all indices")
             : k->visit(k->context, core, command, words);
     }
     if (status != NPUFLOW_OK && k->error) {
@@ -52,8 +56,9 @@ npuflow_status npf_check_turns(npuflow_program *p, npf_visit visit, void *contex
             const npf_block *b = &c->blocks[outer];
             const uint32_t *repeat = c->words + b->repeat * NPF_WORDS;
             uint32_t turn, last;
-            for (end = first; end < c->advance_count && c->advances[end].command == c->advances[first].command; end++)
-                ;
+            end = first;
+            while (end < c->advance_count && c->advances[end].command == c->advances[first].command)
+                end++;
             if (!b->turns)
                 continue;
             last = npf_turn(repeat, b->turns - 1, p->index_most);
@@ -84,7 +89,8 @@ static void clear_rows(npuflow_program *p, uint64_t from, uint64_t to)
         const uint64_t each = c->row_bytes / (t->bytes / t->elements);
         uint64_t outer;
         for (outer = 0; outer < c->outer; outer++)
-            npf_write_zeros(t, p->memory.data + c->address, (outer * c->rows + from) * each, (to - from) * each);
+            npf_write_zeros(t, p->memory.data + c->address, (outer * c->rows + from) * each,
+                (to - from) * each);
     }
 }
 
@@ -169,7 +175,8 @@ static int same_tensor(const npuflow_tensor *a, const npuflow_tensor *b)
 
 static npuflow_status other_state(npuflow_error *error)
 {
-    return npf_fail(error, NPUFLOW_USAGE, "the program keeps another state than the one that it is opened beside");
+    return npf_fail(error, NPUFLOW_USAGE,
+        "the program keeps another state than the one that it is opened beside");
 }
 
 npuflow_status npf_share(npuflow_program *p, npuflow_error *error)
@@ -192,8 +199,9 @@ npuflow_status npf_share(npuflow_program *p, npuflow_error *error)
         if (p->inputs[i].state < 0)
             continue;
         kept++;
-        for (k = 0; k < of->input_count && (of->inputs[k].state < 0 || !same_tensor(&of->inputs[k], &p->inputs[i])); k++)
-            ;
+        for (k = 0; k < of->input_count; k++)
+            if (of->inputs[k].state >= 0 && same_tensor(&of->inputs[k], &p->inputs[i]))
+                break;
         if (k == of->input_count || !of->state[k] != !p->state[i])
             return other_state(error);
         p->state[i] = of->state[k];

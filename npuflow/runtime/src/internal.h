@@ -54,7 +54,7 @@ typedef struct npf_block {
     uint64_t low[NPF_QUEUES], high[NPF_QUEUES];        /* where its commands lie in the lists of queues */
     uint32_t rounds, skipped;          /* that run, and for how many words have gone on before the first */
     int32_t reading;                   /* which number of steps or index it reads; -1: none */
-    uint32_t turns;                    /* of a block at an index, which runs once: how often words go on, and once more */
+    uint32_t turns;                    /* of a block at an index: rounds, of which one runs; else 0 */
 } npf_block;
 
 typedef struct npf_advance {
@@ -137,7 +137,7 @@ typedef struct npf_length { uint32_t input, least, most; uint64_t address; } npf
 /* Codes in DATA that follow from the index: so much is added to it for each of them. */
 typedef struct npf_place { npuflow_tensor codes; int64_t *more; } npf_place;
 
-/* A state that lies where it lay, and of which a run writes the rows at its index: `outer` times `rows` of them. */
+/* A state that lies where it lay, of which a run writes the rows at its index; `outer` times `rows` of them. */
 typedef struct npf_cache { uint32_t input; uint64_t address, outer, rows, row_bytes; } npf_cache;
 
 /* What programs have in common that run over one state. */
@@ -163,7 +163,7 @@ struct npuflow_program {
     npf_length *lengths;
     uint32_t *steps;                   /* of every length */
     npuflow_tensor *cleared;           /* what holds the codes of 0 before a run */
-    uint8_t **state;                   /* of every input: what it holds in the next run; NULL: DATA keeps it */
+    uint8_t **state;                   /* of every input: what it holds in the next run; NULL: DATA has it */
     uint32_t index_count, index_most, index_new;       /* indices stand behind `lengths`, and in `steps` */
     int32_t index_input, index_output; /* the ports that hold it; -1: none */
     npf_place *places;
@@ -177,7 +177,7 @@ struct npuflow_program {
 void *npf_take(npuflow_program *p, uint64_t bytes);
 npuflow_status npf_build_cores(npuflow_program *p, npuflow_error *error);
 void npf_choose_rounds(npuflow_program *p);
-/* All that a run finds in DATA but the inputs that the caller writes; NPUFLOW_FULL where the caches have no room. */
+/* All that a run finds in DATA but what the caller writes; NPUFLOW_FULL where caches have no room. */
 npuflow_status npf_prepare(npuflow_program *p, npuflow_error *error);
 /* The codes of 0 in `count` elements of a tensor at `to`, from the `first` on. */
 void npf_write_zeros(const npuflow_tensor *t, uint8_t *to, uint64_t first, uint64_t count);
@@ -239,14 +239,14 @@ void npf_json_text(npf_json span, char *out);
 
 /* ------------------------------------------------------------------ parts of the host */
 
-/* Whether a part only casts, and adds constants to whole numbers. How many of its casts read a value (`backwards`:
-   make it), and their other side. */
+/* Whether a part only casts, and adds constants to whole numbers. How many of its casts read a value
+   (`backwards`: make it), and their other side. */
 int npf_only_casts(const uint8_t *model, uint64_t size);
 int npf_cast(const uint8_t *model, uint64_t size, npf_json given, int backwards, npf_json *found);
 /* Whether casts and sums alone lie between an index and a value. */
 int npf_follows(const npf_sections *s, npf_json name, npf_json index);
-/* The numbers that are added to an index to make a value, one for each of its elements, at most `room`; how many, 0
-   of a value that is made in another way. */
+/* The numbers that are added to an index to make a value, one for each of its elements, at most `room`; how
+   many, 0 of a value that is made in another way. */
 uint64_t npf_sums(const npf_sections *s, npf_json name, npf_json index, int64_t *sums, uint64_t room);
 
 #endif

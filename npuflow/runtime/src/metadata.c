@@ -288,15 +288,16 @@ static int casts(const keys *k, const one_step *s, const uint8_t **model, uint64
     return npf_only_casts(*model, *size);
 }
 
-/* The input that is the index, or what it is in the next run: the runtime holds it, in front of all casts. 1, or 0 of
-   another input or output, or -1 without memory. */
+/* The input that is the index, or what it is in the next run: the runtime holds it. 1, or 0 of another input
+   or output, or -1 without memory. */
 static int index_port(npuflow_program *p, const keys *k, npf_json name, int inputs, npuflow_tensor *t)
 {
     static const int64_t SHAPE[1] = {1};
     int64_t more = 0;
     if (k->index.bad || npf_sums(k->sections, name, k->index, &more, 1) != 1)
         return 0;
-    if (inputs ? !npf_json_same(name, k->index) : p->index_output >= 0 || more != (int64_t)p->index_new)
+    if (inputs ? !npf_json_same(name, k->index)
+        : p->index_output >= 0 || more != (int64_t)p->index_new)
         return 0;
     memset(t, 0, sizeof *t);
     t->type = NPUFLOW_INT32;
@@ -506,7 +507,8 @@ static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_erro
         if (to == p->index_input)
             continue;
         if (cached(p, (uint32_t)to)) {
-            if (p->inputs[to].address != p->outputs[from].address || p->inputs[to].bytes != p->outputs[from].bytes
+            if (p->inputs[to].address != p->outputs[from].address
+                || p->inputs[to].bytes != p->outputs[from].bytes
                 || !npf_same_codes(&p->inputs[to], &p->outputs[from]))
                 return wrong(error, "a cache does not lie where it lay");
             continue;
@@ -558,7 +560,8 @@ static npuflow_status find_index(npuflow_program *p, keys *k, npuflow_error *err
     npf_json_begin(&j, '[');
     while (npf_json_next(&j, ']')) {
         const one_index one = read_one_index(&j);
-        if (one.input.bad || one.most < 0 || one.added < 1 || one.address < 0 || one.address > k->data_bytes - 4)
+        if (one.input.bad || one.most < 0 || one.added < 1 || one.address < 0
+            || one.address > k->data_bytes - 4)
             return wrong(error, "an index is not described");
         if (count++ && (!npf_json_same(one.input, k->index) || one.most != (int64_t)p->index_most
             || one.added != (int64_t)p->index_new))
@@ -594,7 +597,8 @@ static npuflow_status read_places(npuflow_program *p, const keys *k, npuflow_err
         one->more = found > 0 ? (int64_t *)npf_take(p, one->codes.elements * sizeof *one->more) : NULL;
         if (!one->more)
             return npf_fail(error, NPUFLOW_MEMORY, "no memory for the index");
-        if (npf_sums(k->sections, s.value, k->index, one->more, one->codes.elements) != one->codes.elements)
+        if (npf_sums(k->sections, s.value, k->index, one->more, one->codes.elements)
+            != one->codes.elements)
             return wrong(error, "what is made of the index is no value in DATA");
         for (i = 0; s.rows && i < one->codes.elements; i++)
             if (one->more[i] < 0 || one->more[i] + (int64_t)p->index_most >= s.rows)
@@ -763,8 +767,10 @@ npuflow_status npf_metadata(npuflow_program *p, const npf_sections *s, npuflow_e
     }
     if ((status = npf_build_cores(p, error)) != NPUFLOW_OK || (status = read_steps(p, &k, error)) != NPUFLOW_OK
         || (status = read_ports(p, &k, 1, error)) != NPUFLOW_OK || (status = read_ports(p, &k, 0, error)) != NPUFLOW_OK
-        || (status = read_caches(p, &k, error)) != NPUFLOW_OK || (status = read_state(p, &k, error)) != NPUFLOW_OK
-        || (status = read_places(p, &k, error)) != NPUFLOW_OK || (status = read_lengths(p, &k, error)) != NPUFLOW_OK)
+        || (status = read_caches(p, &k, error)) != NPUFLOW_OK
+        || (status = read_state(p, &k, error)) != NPUFLOW_OK
+        || (status = read_places(p, &k, error)) != NPUFLOW_OK
+        || (status = read_lengths(p, &k, error)) != NPUFLOW_OK)
         return status;
     return read_cleared(p, &k, error);
 }

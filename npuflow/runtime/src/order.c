@@ -242,7 +242,7 @@ uint32_t npf_turn(const uint32_t *repeat, uint32_t count, uint32_t steps)
     return rounds < (int64_t)count ? (uint32_t)rounds : count;
 }
 
-/* How many rounds every block that reads them has in the next run, and at which turn those at an index run. */
+/* How many rounds every block that reads them has in the next run, and which one those at an index have. */
 void npf_choose_rounds(npuflow_program *p)
 {
     uint32_t core, b;

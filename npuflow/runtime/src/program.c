@@ -155,9 +155,12 @@ static npuflow_status take_memories(npuflow_program *p, npuflow_error *error)
     m->data = (uint8_t *)host;
     if (p->own) {
         const npuflow_program *of = p->options.state_of;       /* one thread runs one of them at a time */
-        const int lent = of && of->own && of->core_count == p->core_count && of->memory.local_bytes >= m->local_bytes;
+        const int lent = of && of->own && of->core_count == p->core_count
+            && of->memory.local_bytes >= m->local_bytes;
         for (core = 0; core < p->core_count; core++)
-            if (!(m->local[core] = lent ? of->memory.local[core] : (uint8_t *)npf_take(p, m->local_bytes + 64)))
+            if (lent)
+                m->local[core] = of->memory.local[core];
+            else if (!(m->local[core] = (uint8_t *)npf_take(p, m->local_bytes + 64)))
                 return npf_fail(error, NPUFLOW_MEMORY, "no memory for the device's own memories");
         m->scratch = (uint8_t *)npf_take(p, m->scratch_bytes + 64);
         return m->scratch ? NPUFLOW_OK : npf_fail(error, NPUFLOW_MEMORY, "no memory for the kernels");
@@ -398,7 +401,9 @@ size_t npuflow_memory(const npuflow_program *p) { return p->taken; }
 
 void *npuflow_at(const npuflow_program *p, const npuflow_tensor *tensor)
 {
-    return tensor->address == NPUFLOW_NOWHERE ? (void *)&p->shared->position : p->memory.data + tensor->address;
+    if (tensor->address == NPUFLOW_NOWHERE)
+        return &p->shared->position;
+    return p->memory.data + tensor->address;
 }
 
 const char *npuflow_message(npuflow_status status)
