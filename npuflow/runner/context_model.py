@@ -4,6 +4,9 @@ A program without host parts is one node, whose context is the program's file. E
 parts of the host is a program of its own; the first node's context holds them all (see
 program/packing/package.py), and `partition_name` says which one a node is. Numbers that a stretch reads or
 makes for the host are floats as the host has them: their conversions are in the stretch.
+
+The node of a program whose commands follow an index (a language model's) reads the index too, beside the numbers
+that the host makes of it.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ class NpuPart:
 def context_model(program: Program, file: str = "") -> ContextModel:
     """The model of a program. `file`: the name of the context's file, beside the model; "": the model holds
     it. A UsageError where nothing of the program runs on the NPU, where its sequences have any length, where
-    it has several parts and keeps no graph, and where the context is too large for a model."""
+    it has several parts and keeps no graph or follows an index, and where the context is too large for a model.
+    """
     if not any(step["kind"] == "npu" for step in program.meta["steps"]):
         raise UsageError(
             "nothing of the program runs on the NPU", because="all of its steps are the host's",
@@ -80,13 +84,8 @@ def context_model(program: Program, file: str = "") -> ContextModel:
             "the program runs sequences of any length, and an EPContext node has one shape",
             hint="[model] dims with one length, or [model] shapes and FILE.npu#NETWORK", code="NF-USAGE-383",
         )
-    if program.meta.get("indices"):
-        raise UsageError(
-            "the program's commands depend on an index, and an EPContext node has none",
-            hint="[program] index = false, and build it again", code="NF-USAGE-384",
-        )
     graph = decode_graph(program.graph_bytes) if program.graph_bytes else None
-    order = _in_order(program, graph)
+    order = _with_index(program, _in_order(program, graph))
     types = _types(program, [part for part in order if isinstance(part, NpuPart)])
     own = {f"npu{k}": part for k, part in enumerate(p for p in order if isinstance(p, NpuPart))}
     if len(order) == 1:
@@ -136,6 +135,23 @@ def _in_order(program: Program, graph: Graph | None) -> list[NpuPart | Step]:
             found.append(NpuPart(tuple(stretch), tuple(n for n in read[k] if n not in made[k]), gives))
         found += hosts[k : k + 1]
     return found
+
+
+def _with_index(program: Program, order: list[NpuPart | Step]) -> list[NpuPart | Step]:
+    """The same, where the only part on the NPU reads the index that its commands follow."""
+    indices = dict.fromkeys(one["input"] for one in program.meta.get("indices", ()))
+    count = sum(isinstance(one, NpuPart) for one in order)
+    if indices and count > 1:
+        raise UsageError(
+            f"the program's commands follow an index, and {count} parts of it run on the NPU",
+            because="waits of commands at an index cannot be counted from the start of a part",
+            hint="[program] index = false, and build it again", code="NF-USAGE-384",
+        )
+    return [
+        replace(one, reads=(*one.reads, *(name for name in indices if name not in one.reads)))
+        if isinstance(one, NpuPart) else one
+        for one in order
+    ]
 
 
 def _stretches(program: Program) -> tuple[list[list[Step]], list[Step]]:
@@ -231,6 +247,8 @@ def _program(
         "steps": steps,
     }
     kept = b"" if graph is None else encode_graph(_within(graph, part))
+    if meta.get("indices"):               # of one part, whose commands are all that there are
+        return replace(whole, meta=meta, hosts=(), tap_bytes=b"", graph_bytes=kept)
     return replace(
         whole, meta=meta, commands=tuple(words), hosts=(), tap_bytes=b"", graph_bytes=kept, stored=()
     )

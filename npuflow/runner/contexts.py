@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from npuflow import __version__
 from npuflow.base.errors import ModelError, Where
 from npuflow.base.wording import first_line
+from npuflow.input.data.lengths import need_indices
 from npuflow.ir.types import UNRANKED
 from npuflow.onnx.nodes import captured
 from npuflow.onnx.session import opened
@@ -191,6 +192,7 @@ class ContextBackend:
         kind = Tensors if self.exact == "executor" else SimulatedProgram
         backends = {i: kind(one, batch, raw=True) for i, one in programs.items()}
         self._parts = _Cut(model, backends, threads, where=None if path is None else str(path)).parts()
+        self._indices: list[Mapping[str, Any]] = []
         self._ends(model, [(model.graph.node[i], backend) for i, backend in backends.items()])
 
     def _ends(self, model: onnx.ModelProto, nodes: Sequence[tuple[onnx.NodeProto, Any]]) -> None:
@@ -208,6 +210,8 @@ class ContextBackend:
                 node.input, ports_of(backend.program)[0], backend.program.meta["inputs"], strict=True
             ):
                 own[name] = port, {**entry, "name": name}
+                indices = backend.program.meta.get("indices", ())
+                self._indices += [{**one, "input": name} for one in indices if one["input"] == entry["name"]]
         self._entries, inputs = [], []
         for end in model.graph.input:
             if end.name in constants:
@@ -226,6 +230,7 @@ class ContextBackend:
         self.start: Mapping[str, Array] = start_of({"inputs": self._entries, "state": self.state})
 
     def fed(self, sample: Sample) -> dict[str, Array]:
+        need_indices(self._indices, sample)
         return fed(self._entries, sample)
 
     def run(self, samples: Sequence[Sample], dump: Dump) -> list[dict[str, Array]]:

@@ -25,7 +25,6 @@ from npuflow.program.order import order_of
 from npuflow.program.packing.package import load_network
 from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import Interpreter
-from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
@@ -245,9 +244,3 @@ def test_a_mask_that_hides_nothing_leaves_the_cache_whole() -> None:
     consts = {**own.graph.consts, value.const: np.ones_like(own.graph.consts[value.const])}
     graph = own.graph.replaced(consts=MappingProxyType(consts))
     assert "indices" not in compiled(graph, own.target).meta
-
-
-def test_an_epcontext_model_has_no_index_and_is_refused() -> None:
-    with pytest.raises(UsageError, match="depend on an index") as fault:
-        context_model(decoder("edge-8t", 1).program)
-    assert fault.value.code == "NF-USAGE-384"

@@ -137,7 +137,7 @@ typedef struct npf_length { uint32_t input, least, most; uint64_t address; } npf
 /* Codes in DATA that follow from the index: so much is added to it for each of them. */
 typedef struct npf_place { npuflow_tensor codes; int64_t *more; } npf_place;
 
-/* A state that lies where it lay, of which a run writes the rows at its index; `outer` times `rows` of them. */
+/* A state that lies where it lay, of which a run writes the rows at its index: of `rows`, `outer` times. */
 typedef struct npf_cache { uint32_t input; uint64_t address, outer, rows, row_bytes; } npf_cache;
 
 /* What programs have in common that run over one state. */

@@ -617,13 +617,15 @@ static npuflow_status read_caches(npuflow_program *p, const keys *k, npuflow_err
         return NPUFLOW_OK;
     if (p->index_input < 0)
         return wrong(error, "the index is no input");
+    if (state.bad)                     /* the caller gives caches and index, run by run */
+        return NPUFLOW_OK;
     npf_json_begin(&j, '[');
     npf_json_next(&j, ']');
     axes = read_one_index(&j).axes;
     p->caches = (npf_cache *)npf_take(p, (p->input_count + 1) * (uint64_t)sizeof *p->caches);
     if (!p->caches)
         return npf_fail(error, NPUFLOW_MEMORY, "no memory for the state");
-    if (axes.bad || state.bad)
+    if (axes.bad)
         return wrong(error, "an index without caches");
     npf_json_begin(&axes, '{');
     while (npf_json_next(&axes, '}')) {
