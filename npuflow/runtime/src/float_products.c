@@ -140,21 +140,48 @@ static void held_blocks(const product *t, int64_t output, double *out)
             out + k * t->block);
 }
 
+/* A number rounded once to a float of 16 bits: away from its limits by the digits that are dropped. */
+static double as_stored(double v, uint32_t type)
+{
+    const int drop = type == TYPE_float16 ? 42 : 45, reach = type == TYPE_float16 ? 14 : 126;
+    uint64_t bits;
+    int exponent;
+    memcpy(&bits, &v, 8);
+    exponent = (int)(bits >> 52 & 2047) - 1023;
+    if (exponent < -reach || exponent >= reach)
+        return npf_real(npf_pattern(v, type), type);
+    bits += (UINT64_C(1) << (drop - 1)) - 1 + (bits >> drop & 1);
+    bits &= ~((UINT64_C(1) << drop) - 1);
+    memcpy(&v, &bits, 8);
+    return v;
+}
+
+/* Groups of codes behind their scales: what a code of 4 bits stands for is found once a group. */
 static void grouped_weights(const product *t, int64_t output, double *out)
 {
-    const int64_t count = npf_up(t->terms, t->group);
-    int64_t k;
-    for (k = 0; k < t->terms; k++) {
-        const uint8_t *p = t->w + (output * count + k / t->group) * t->group_bytes, *codes = p + 2 + t->offset;
+    const npf_type_row *type = &NPF_TYPE[t->w_type];
+    const uint8_t *p = t->w + output * npf_up(t->terms, t->group) * t->group_bytes;
+    int64_t k, i;
+    for (k = 0; k < t->terms; k += t->group, p += t->group_bytes) {
+        const uint8_t *codes = p + 2 + t->offset;
+        const int64_t left = t->terms - k < t->group ? t->terms - k : t->group;
         const double scale = npf_real((uint16_t)(p[0] | p[1] << 8), TYPE_float16);
-        const int64_t code = NPF_TYPE[t->w_type].bits == 4 ? npf_packed(codes, t->w_type, k % t->group)
-            : npf_get(codes + k % t->group, t->w_type);
-        const int64_t zero = t->offset == 1 ? (NPF_TYPE[t->w_type].is_signed ? (int8_t)p[2] : p[2])
-            : t->offset ? 0 : t->zero;
-        double v = scale * (double)(code - zero);
-        if (t->offset == 2)
-            v = v + npf_real((uint16_t)(p[2] | p[3] << 8), TYPE_float16);
-        out[k] = npf_real(npf_pattern(v, t->x_type), t->x_type);
+        const int64_t zero = t->offset == 1 ? (type->is_signed ? (int8_t)p[2] : p[2]) : t->offset ? 0 : t->zero;
+        const double least = t->offset == 2 ? npf_real((uint16_t)(p[2] | p[3] << 8), TYPE_float16) : 0;
+        double numbers[16];
+        for (i = 0; type->bits == 4 && i < 16; i++) {
+            const int64_t code = type->is_signed && i > 7 ? i - 16 : i;
+            const double v = scale * (double)(code - zero);
+            numbers[i] = as_stored(t->offset == 2 ? v + least : v, t->x_type);
+        }
+        for (i = 0; i < left; i++) {
+            if (type->bits == 4)
+                out[k + i] = numbers[codes[i / 2] >> 4 * (i & 1) & 15];
+            else {
+                const double v = scale * (double)(npf_get(codes + i, t->w_type) - zero);
+                out[k + i] = as_stored(t->offset == 2 ? v + least : v, t->x_type);
+            }
+        }
     }
 }
 
@@ -166,12 +193,15 @@ static void sums(const product *t, uint8_t *acc, const uint8_t *bias, int accumu
 {
     double *weights = (double *)(void *)t->c->memory->scratch, *column = weights + t->terms;
     int64_t o, p;
+    if (places == 1)
+        t->column(t, 0, column);
     for (o = 0; o < outputs; o++) {
         t->weights(t, o, weights);
         for (p = 0; p < places; p++) {
             npf_float *to = (npf_float *)(acc + 4 * (o * step + p * across));
             const float start = accumulate ? *to : bias ? *(const npf_float *)(bias + 4 * o) : 0.0f;
-            t->column(t, p, column);
+            if (places > 1)
+                t->column(t, p, column);
             *to = npf_chunked(weights, column, t->terms, t->chunk, start);
         }
     }
