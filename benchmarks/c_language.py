@@ -1,4 +1,4 @@
-"""Language models in the C runtime: its bits beside the simulator's, damaged files, its speed beside the executor.
+"""Language models in the C runtime: bits beside the simulator's, damaged files, speed beside the executor.
 
     python benchmarks/c_language.py bits [--family NAME ...]
     python benchmarks/c_language.py fuzz [--count N]

@@ -5,8 +5,8 @@ parts of the host is a program of its own; the first node's context holds them a
 program/packing/package.py), and `partition_name` says which one a node is. Numbers that a stretch reads or
 makes for the host are floats as the host has them: their conversions are in the stretch.
 
-The node of a program whose commands follow an index (a language model's) reads the index too, beside the numbers
-that the host makes of it.
+The node of a program whose commands follow an index (a language model's) reads the index too, beside the
+numbers that the host makes of it.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class NpuPart:
 def context_model(program: Program, file: str = "") -> ContextModel:
     """The model of a program. `file`: the name of the context's file, beside the model; "": the model holds
     it. A UsageError where nothing of the program runs on the NPU, where its sequences have any length, where
-    it has several parts and keeps no graph or follows an index, and where the context is too large for a model.
-    """
+    it has several parts and keeps no graph or follows an index, and where the context is too large for a
+    model."""
     if not any(step["kind"] == "npu" for step in program.meta["steps"]):
         raise UsageError(
             "nothing of the program runs on the NPU", because="all of its steps are the host's",
@@ -85,7 +85,7 @@ def context_model(program: Program, file: str = "") -> ContextModel:
             hint="[model] dims with one length, or [model] shapes and FILE.npu#NETWORK", code="NF-USAGE-383",
         )
     graph = decode_graph(program.graph_bytes) if program.graph_bytes else None
-    order = _with_index(program, _in_order(program, graph))
+    order = _with_index(program, graph)
     types = _types(program, [part for part in order if isinstance(part, NpuPart)])
     own = {f"npu{k}": part for k, part in enumerate(p for p in order if isinstance(p, NpuPart))}
     if len(order) == 1:
@@ -137,10 +137,10 @@ def _in_order(program: Program, graph: Graph | None) -> list[NpuPart | Step]:
     return found
 
 
-def _with_index(program: Program, order: list[NpuPart | Step]) -> list[NpuPart | Step]:
-    """The same, where the only part on the NPU reads the index that its commands follow."""
+def _with_index(program: Program, graph: Graph | None) -> list[NpuPart | Step]:
+    """Parts and steps in order; where commands follow an index, their only part reads it."""
     indices = dict.fromkeys(one["input"] for one in program.meta.get("indices", ()))
-    count = sum(isinstance(one, NpuPart) for one in order)
+    count = sum(any(step["kind"] == "npu" for step in stretch) for stretch in _stretches(program)[0])
     if indices and count > 1:
         raise UsageError(
             f"the program's commands follow an index, and {count} parts of it run on the NPU",
@@ -150,7 +150,7 @@ def _with_index(program: Program, order: list[NpuPart | Step]) -> list[NpuPart |
     return [
         replace(one, reads=(*one.reads, *(name for name in indices if name not in one.reads)))
         if isinstance(one, NpuPart) else one
-        for one in order
+        for one in _in_order(program, graph)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Language models in C: commands that follow the position, over one cache of several programs, bit for bit."""
+"""Language models in C: commands that follow the position, over one cache of several programs."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def with_meta(program: Program, **changed: Any) -> bytes:
 
 
 def test_an_index_that_cannot_be_is_refused_when_the_file_is_opened(runtime: ctypes.CDLL) -> None:
-    """Past the caches, where nothing says that it lies, of no input; commands that leave memory at one turn."""
+    """Past the caches, where nothing says that it lies, of no input; commands that leave memory at a turn."""
     program = decoder("edge-8t", 1).program
     first, second = program.meta["indices"]
     swapped = {**program.meta, "indices": [{**first, "address": second["address"]}, second]}
@@ -218,7 +218,7 @@ def test_a_run_that_fails_leaves_the_state_as_it_was(runtime: ctypes.CDLL) -> No
         np.testing.assert_array_equal(run(one, TOKENS[2:3])["logits"], wanted[2])
 
 
-def test_the_program_of_an_epcontext_node_takes_caches_and_index_from_its_caller(runtime: ctypes.CDLL) -> None:
+def test_the_program_of_an_epcontext_node_is_given_caches_and_index(runtime: ctypes.CDLL) -> None:
     """It keeps no state: what ONNX Runtime gives a node."""
     own = decoder("edge-8t", 4)
     program = of_bytes(context_model(own.program).context)
@@ -226,8 +226,9 @@ def test_the_program_of_an_epcontext_node_takes_caches_and_index_from_its_caller
     simulated = Simulated(own)
     with CProgram(runtime, program.to_bytes()) as one:
         for at in range(0, CONTEXT, 4):
-            numbers = {"embedding:rows:numbers": TOKENS[at : at + 4], "layers.0.heads:numbers": range(at, at + 4)}
-            codes = {name: np.reshape([*row], one.at(one.inputs[name]).shape) for name, row in numbers.items()}
+            new, places = TOKENS[at : at + 4], range(at, at + 4)
+            rows = {"embedding:rows:numbers": new, "layers.0.heads:numbers": places}
+            codes = {n: np.reshape([*row], one.at(one.inputs[n]).shape) for n, row in rows.items()}
             held = {name: simulated.held[name] for name in one.inputs if name in simulated.held}
             found, wanted = one.run({**codes, **held}), simulated.run(TOKENS[at : at + 4])
             for name, array in found.items():
