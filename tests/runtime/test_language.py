@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from npuflow import Runner
 from npuflow.hw.encode import layout
 from npuflow.hw.isa import opcodes
 from npuflow.program.container import Program
@@ -16,7 +20,7 @@ from npuflow.program.packing.package import of_bytes, packed
 from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
 from tests.program.test_indices import CASES, CONTEXT, Decoder, decoder
-from tests.runtime.harness import CProgram, Options, RuntimeFault
+from tests.runtime.harness import COMPILERS, ROOT, CProgram, Options, RuntimeFault
 from tests.tiers import often
 
 USAGE, METADATA, COMMAND, BOUNDS, NETWORK, FULL = 1, 6, 7, 9, 12, 19
@@ -237,3 +241,27 @@ def test_the_program_of_an_epcontext_node_is_given_caches_and_index(runtime: cty
         with pytest.raises(RuntimeFault) as fault:
             one.run({"position": np.array([CONTEXT - 3])})
         assert fault.value.status == FULL
+
+
+@pytest.mark.skipif(not COMPILERS or not shutil.which("make"), reason="no C compiler or make")
+@pytest.mark.slow
+def test_the_example_goes_on_with_a_text_and_the_fuzzer_damages_its_file(tmp_path: Path) -> None:
+    """The tokens of `Runner.session`, until the cache is full; damage under the sanitizers."""
+    file = tmp_path / "net.npu"
+    file.write_bytes(file_of(*SHARED[1])[0])
+    make = ["make", "-s", "-C", str(ROOT), f"CC={COMPILERS[0]}", f"BUILD={tmp_path}"]
+    subprocess.run([*make, f"{tmp_path}/generate"], check=True)
+    words = [tmp_path / "generate", file, "-", "40"]
+    given = " ".join(map(str, TOKENS[:7])).encode()
+    said = subprocess.run(words, input=given, capture_output=True, check=True).stdout
+    session = Runner(file, exact="simulator").session()
+    made = [int(session.append(TOKENS[:7]).argmax())]
+    while session.position < CONTEXT:
+        made.append(int(session.append(made[-1:]).argmax()))
+    assert [int(line) for line in said.split()] == made
+    for wrong in (b"", b"81", b"5 " * (CONTEXT + 1)):
+        assert subprocess.run(words, input=wrong, capture_output=True, check=False).returncode == 1
+    fuzzed = subprocess.run([*make, "fuzz", "COUNT=300", f"PROGRAM={file}"], capture_output=True, text=True,
+                            check=False)
+    assert fuzzed.returncode == 0, fuzzed.stderr[-2000:]
+    assert fuzzed.stdout.startswith("300 damaged files:") and "the caches are full" in fuzzed.stdout
