@@ -1,9 +1,10 @@
 /* Goes on with a text of a language model, token by token, the most likely one each time.
 
-   generate FILE.npu TOKENS [COUNT]    TOKENS: numbers of tokens as text, - is the standard input. Prints COUNT
-                                       (16) more of them, one a line; figures go to the standard error
+   generate FILE.npu TOKENS [COUNT]    TOKENS: numbers of tokens as text, - is the standard input. Prints
+                                       COUNT (16) more of them, one a line; figures go to the standard error
 
-   The file's programs, each of another number of tokens a run, go over one cache: prompts run in the longest. */
+   The file's programs, each of another number of tokens a run, go over one cache: prompts run in the longest.
+*/
 
 #include <stdio.h>
 #include <stdlib.h>

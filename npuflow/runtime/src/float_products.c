@@ -166,7 +166,8 @@ static void grouped_weights(const product *t, int64_t output, double *out)
         const uint8_t *codes = p + 2 + t->offset;
         const int64_t left = t->terms - k < t->group ? t->terms - k : t->group;
         const double scale = npf_real((uint16_t)(p[0] | p[1] << 8), TYPE_float16);
-        const int64_t zero = t->offset == 1 ? (type->is_signed ? (int8_t)p[2] : p[2]) : t->offset ? 0 : t->zero;
+        const int64_t own = type->is_signed ? (int8_t)p[2] : p[2];
+        const int64_t zero = t->offset == 1 ? own : t->offset ? 0 : t->zero;
         const double least = t->offset == 2 ? npf_real((uint16_t)(p[2] | p[3] << 8), TYPE_float16) : 0;
         double numbers[16];
         for (i = 0; type->bits == 4 && i < 16; i++) {

@@ -15,7 +15,7 @@ typedef struct {
     int64_t left;
 } walk;
 
-/* One command, of which `count` words go on by the advances from `first` on, in all rounds of an inner block. */
+/* One command, of which `count` words go on by the advances from `first` on, in all rounds of its block. */
 static npuflow_status look_at(walk *k, uint32_t core, uint64_t first, uint64_t count, int32_t outer,
     uint32_t turn)
 {
