@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 
 def program(family: str, target: str, chunk: int) -> Program:
     """With its graph, as programs have it by default."""
-    own = decoder(target, chunk, family, 4)
+    own = decoder(target, chunk, family, calibrated=4)
     return replace(own.program, graph_bytes=encode_graph(own.graph))
 
 

@@ -99,7 +99,7 @@ SPLITS = ((4,) * 8, (1, 4, 4, 1, 1, 4, 4, 1, 4, 4, 4), (1,) * 13 + (4,) * 4 + (1
 
 def file_of(family: str, target: str) -> tuple[bytes, tuple[Decoder, Decoder]]:
     """Programs of one and of four tokens a run, of the same codes, in one file."""
-    both = decoder(target, 1, family, 4), decoder(target, 4, family, 4)
+    both = decoder(target, 1, family, calibrated=4), decoder(target, 4, family, calibrated=4)
     return packed({f"chunk={one.chunk}": one.program for one in both}).to_bytes(), both
 
 
