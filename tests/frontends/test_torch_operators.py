@@ -234,3 +234,13 @@ def test_complex_numbers_that_are_not_read_say_so() -> None:
     with pytest.raises(ModelError, match="cannot be converted") as caught:
         read(module(lambda s, x: FFT.rfft(x).abs()), drawn(1, 16384))
     assert "a matrix of 134234112 numbers" in caught.value.because
+
+
+def test_logarithms_to_other_bases() -> None:
+    x = drawn(3, 4).abs() + 0.1
+    check(module(lambda s, x: (torch.log2(x), torch.log10(x), torch.log1p(x), torch.expm1(x))), x)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_place_among_all_elements(keep: bool) -> None:
+    check(module(lambda s, x: (torch.argmax(x, None, keep), torch.argmin(x, None, keep))), drawn(3, 4))

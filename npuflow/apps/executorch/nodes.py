@@ -15,9 +15,12 @@ from npuflow.apps.executorch.request import LoweringRequest
 from npuflow.base.errors import NpuflowError
 from npuflow.frontends.torch.convert import CONVERTERS, alone
 from npuflow.frontends.torch.quantized import LIBRARY
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.place.place import Placed, place
 from npuflow.rewrite.rewrite import rewrite
 
+STEPPED = "a quotient is rounded to a code before it is rounded down: whole steps could be missing"
 COPIES, ORDERED = "_copy", "dim_order_ops"
 PIECE = "getitem"                         # one result of an operator that has several
 OF_ORDER = {"_to_dim_order_copy": "_to_copy", "_clone_dim_order": "clone"}
@@ -90,6 +93,8 @@ class ProgramSupport:
         several = next(filter(_listed, read), None)
         if several is not None:
             return NodeSupport(f"it reads {several.name}, which is several tensors")
+        if any(node.kwargs.get("rounding_mode") for node in nodes):
+            return NodeSupport(STEPPED)
         whole = [part for node in nodes for part in (node, *pieces(node))]
         try:
             with plain_targets(whole):
@@ -100,13 +105,26 @@ class ProgramSupport:
             placed = place(graph, self.request.target, self.request.placement)
         except NpuflowError as fault:
             return NodeSupport(str(fault).splitlines()[0])
-        if not graph.nodes:
-            return NodeSupport(moves=True, shares=True, parts=0)
-        lost = next((one for one in placed.places if not one.on_npu), None)
-        scaled = all(node.op.shares_scale for node in graph.nodes)
-        moved = all(one.moves for one in placed.places)
-        main = next((one for one in placed.places if not one.moves), placed.places[0])
-        return NodeSupport(_said(lost), moved, scaled, len(graph.nodes), main.op)
+        return _answer(graph, placed.places)
+
+
+def _answer(graph: Graph, places: Sequence[Placed]) -> NodeSupport:
+    """The answer for a network of its own that has been placed."""
+    if not graph.nodes:
+        return NodeSupport(moves=True, shares=True, parts=0)
+    rows = list(zip(graph.nodes, places, strict=True))
+    if any(one.on_npu for one in places):     # positions as integers: the host's, on the program's borders
+        rows = [(node, one) for node, one in rows if one.on_npu or not _retypes(graph, node)]
+    lost = next((one for _, one in rows if not one.on_npu), None)
+    scaled = all(node.op.shares_scale for node, _ in rows)
+    moved = all(one.moves for _, one in rows)
+    main = next((one for _, one in rows if not one.moves), rows[0][1])
+    return NodeSupport(_said(lost), moved, scaled, len(rows), main.op)
+
+
+def _retypes(graph: Graph, node: Node) -> bool:
+    """Whether a node of the host gives the whole numbers that it reads, in another type."""
+    return node.op.hosted and node.op.whole_result(graph.site(node), [(0, 1)], 0) is not None
 
 
 def constants_of(program: Any, weights: Mapping[str, Any]) -> dict[Any, Any]:
@@ -127,9 +145,15 @@ def constants_of(program: Any, weights: Mapping[str, Any]) -> dict[Any, Any]:
             continue
         value = held[name]
         if isinstance(value, FakeTensor):
-            value = weights.get(name, torch.ones(tuple(value.shape), dtype=value.dtype))
+            kept = weights.get(name, held_constant(node))
+            value = torch.ones(tuple(value.shape), dtype=value.dtype) if kept is None else kept
         found[node] = value.detach()
     return found
+
+
+def held_constant(placeholder: Any) -> Any:
+    """The numbers of a constant that EXIR lifted out of the graph itself; None of a weight."""
+    return getattr(placeholder.meta.get("val"), "constant", None)
 
 
 def _said(lost: Placed | None) -> str:
@@ -187,7 +211,8 @@ def _target(target: Any) -> Any:
     namespace, _, rest = str(found).partition(".")
     name, _, overload = rest.rpartition(".")
     if namespace == ORDERED:
-        return getattr(getattr(torch.ops.aten, OF_ORDER.get(name, name)), "default", found)
+        packet = getattr(torch.ops.aten, OF_ORDER.get(name, name), None)
+        return getattr(packet, "default", found)
     if namespace == "aten" and name.endswith(COPIES) and name not in CONVERTERS:
         packet = getattr(torch.ops.aten, name.removesuffix(COPIES), None)
         return getattr(packet, overload, found) if packet is not None else found

@@ -15,7 +15,16 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from npuflow.apps.executorch.backend import BuildInputs, NpuflowBackend, observed_inputs, specs_of
-from npuflow.apps.executorch.nodes import PIECE, ProgramSupport, is_real, is_rounding, listed, pieces, rounds
+from npuflow.apps.executorch.nodes import (
+    PIECE,
+    ProgramSupport,
+    held_constant,
+    is_real,
+    is_rounding,
+    listed,
+    pieces,
+    rounds,
+)
 from npuflow.apps.executorch.quantizer import NpuflowQuantizer
 from npuflow.apps.executorch.request import LoweringRequest
 from npuflow.base.errors import UsageError
@@ -65,7 +74,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: Any) -> PartitionResult:
         """Tags the nodes of partitions; EXIR calls it."""
-        self._check(exported_program.state_dict)
+        self._check(exported_program)
         program = ProgramSupport.of_program(self.request, exported_program, self._weights)
         nodes = list(program.operators(exported_program.graph.nodes))
         self.left_out = {n.name: reason for n in nodes if (reason := self._reason(program, n))}
@@ -127,9 +136,13 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
             return reason
         return "" if _observed(program, node) else UNSEEN
 
-    def _check(self, weights: Mapping[str, Any]) -> None:
+    def _check(self, program: Any) -> None:
         """Samples can run only where the weights were seen."""
-        lacking = [n for n, one in weights.items() if isinstance(one, FakeTensor) and n not in self._weights]
+        named, weights = program.graph_signature.inputs_to_buffers, program.state_dict
+        places = [node for node in program.graph.nodes if node.op == "placeholder"]
+        lifted = {named.get(node.name) for node in places if held_constant(node) is not None}
+        seen = lifted.union(self._weights)
+        lacking = [n for n, one in weights.items() if isinstance(one, FakeTensor) and n not in seen]
         if self.samples and lacking:
             raise UsageError(
                 "samples cannot run: the weights are not here",

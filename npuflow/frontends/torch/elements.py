@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -159,6 +160,21 @@ def rsqrt(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any])
     return net.apply("Reciprocal", net.apply("Sqrt", args[0]))
 
 
+def scaled_log(
+    factor: float, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
+) -> TorchValue:
+    """A logarithm to another base: the natural one by a factor."""
+    return net.apply("Mul", net.apply("Log", args[0]), factor)
+
+
+def log1p(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
+    return net.apply("Log", net.apply("Add", args[0], 1.0))
+
+
+def expm1(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
+    return net.apply("Sub", net.apply("Exp", args[0]), 1.0)
+
+
 def softplus(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     if len(args) > 1 and args[1] != 1:
         raise TorchOperatorError(f"beta {args[1]}")
@@ -222,8 +238,10 @@ def vector_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str,
 def best(kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     axis = args[1] if len(args) > 1 else kwargs.get("dim")
     keep = bool(args[2] if len(args) > 2 else kwargs.get("keepdim", False))
-    if axis is None:
-        raise TorchOperatorError("over all dimensions")
+    if axis is None:                      # the place among all elements, in their order
+        ones = [1] * (len(net.shape(args[0])) - 1) if keep else []
+        flat = net.apply("Reshape", args[0], net.ints([*ones, -1]))
+        return net.apply(kind, flat, axis=len(ones), keepdims=int(keep))
     return net.apply(kind, args[0], axis=int(axis), keepdims=int(keep))
 
 
@@ -255,6 +273,10 @@ ELEMENTS: dict[str, Converter] = {
     "elu": partial(with_alpha, "Elu", 1.0),
     "hardsigmoid": hardsigmoid,
     "rsqrt": rsqrt,
+    "log2": partial(scaled_log, 1 / math.log(2)),
+    "log10": partial(scaled_log, 1 / math.log(10)),
+    "log1p": log1p,
+    "expm1": expm1,
     "softplus": softplus,
     "prelu": prelu,
     "softmax": partial(softmax, "Softmax"),
