@@ -100,8 +100,8 @@ def page(rows: dict[str, dict[str, Any]], target: str) -> None:
     passed = judged - kinds[FAILED]
     print("# ExecuTorch's operator suite\n")
     print(f"{len(rows)} cases of `executorch.backends.test.suite.operators` of executorch")
-    print(f"{version('executorch')}, by PT2E and npuflow's partitioner for {target}: {judged} are judged, the")
-    print(f"suite skips {kinds[SKIPPED]}. **{passed} of {judged} pass ({passed / max(judged, 1):.1%}),")
+    print(f"{version('executorch')}, by PT2E and npuflow's partitioner for {target}: {judged} are judged,")
+    print(f"{kinds[SKIPPED]} skipped. **{passed} of {judged} pass ({passed / max(judged, 1):.1%}),")
     print(f"{kinds[WITH]} with a delegate in every network ({kinds[WITH] / max(judged, 1):.1%}).**\n")
     print("| what a case comes to | cases |\n| --- | --- |")
     for kind in KINDS:

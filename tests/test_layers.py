@@ -24,8 +24,8 @@ COMPILER = (
 """Rooms that know of tensors: a room imports rooms that stand before it. docs/explanation/architecture.md has
 a line for each."""
 APPS = ("apps", "apps/serve", "apps/view")
-BUILDING = "apps/executorch"              # a product that builds, as `torch` does
-FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", *APPS, "cli", "ort", "torch", BUILDING, "")
+BUILDING = ("apps/executorch", "apps/olive")   # products that build, as `torch` does
+FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", *APPS, "cli", "ort", "torch", *BUILDING, "")
 BELOW: dict[str, set[str]] = {
     **{room: {"base", *COMPILER[:i]} for i, room in enumerate(COMPILER)},
     **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
@@ -43,7 +43,7 @@ BELOW: dict[str, set[str]] = {
     "cli": {"base", "flow", *COMPILER, "stages", "testing", "lang", *APPS},
     "ort": {"base", *COMPILER},
     "torch": {"base", "flow", *COMPILER, "cli"},     # builds
-    BUILDING: {"base", "flow", *COMPILER},           # builds by the facade
+    **{room: {"base", "flow", *COMPILER} for room in BUILDING},   # by the facade
     "targets": set(),
     "": {"base", "flow", "program", "runner", "cli", "ort"},  # the facade and __main__
 }

@@ -46,10 +46,11 @@ def quantised(module: nn.Module, quantizer: Any, samples: list[Any]) -> Any:
     """The exported program that PT2E makes of a module."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    prepared = prepare_pt2e(torch.export.export(module.eval(), (samples[0],)).module(), quantizer)
-    for sample in samples:
-        prepared(sample)
-    return torch.export.export(convert_pt2e(prepared), (samples[0],))
+    given = [sample if isinstance(sample, tuple) else (sample,) for sample in samples]
+    prepared = prepare_pt2e(torch.export.export(module.eval(), given[0]).module(), quantizer)
+    for sample in given:
+        prepared(*sample)
+    return torch.export.export(convert_pt2e(prepared), given[0])
 
 
 def small() -> Small:

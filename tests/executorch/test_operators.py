@@ -33,13 +33,16 @@ class Applied(torch.nn.Module):
         return self.function(*inputs)
 
 
-def lowered(module: torch.nn.Module, folder: Path, *sample: Any) -> tuple[NpuflowPartitioner, Any, Any]:
-    """The partitioner, what the .pte gives of the sample, and what PT2E's module gives."""
+def lowered(
+    module: torch.nn.Module, folder: Path, *sample: Any, flat: tuple[Any, ...] = ()
+) -> tuple[NpuflowPartitioner, Any, Any]:
+    """The partitioner, what the .pte gives of the sample, and what PT2E's module gives. `flat`: the sample
+    without tuples in it."""
     quantizer = NpuflowQuantizer("edge-4t")
-    program = quantised(module, quantizer, sample)
+    program = quantised(module, quantizer, [sample])
     partitioner = NpuflowPartitioner(quantizer, samples=[sample], cache=folder)
     edge = to_edge_transform_and_lower(program, partitioner=[partitioner])
-    (got,) = runtimes.load(bytes(edge.to_executorch().buffer))(*sample)
+    (got,) = runtimes.load(bytes(edge.to_executorch().buffer))(*(flat or sample))
     return partitioner, got, program.module()(*sample)
 
 
@@ -73,6 +76,22 @@ def test_words_are_integers(cache: Path) -> None:
     assert torch.allclose(got, want, atol=0.05)
 
 
+def test_tuples_of_inputs(cache: Path) -> None:
+    """x[i, j] = values: positions of several dimensions come as one tuple, and are turned on the border."""
+    places, values = (torch.tensor([0, 2]), torch.tensor([1, 1])), torch.tensor([1.0, 2.0])
+    put = Applied(lambda x, i, v: torch.index_put(x, list(i), v))
+    partitioner, got, want = lowered(put, cache, X, places, values, flat=(X, *places, values))
+    assert not partitioner.left_out
+    assert torch.allclose(got, want, atol=0.05)
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0])
+def test_a_threshold(value: float, cache: Path) -> None:
+    partitioner, got, want = lowered(torch.nn.Threshold(0.5, value), cache, X)
+    assert not partitioner.left_out
+    assert torch.allclose(got, want, atol=0.05)
+
+
 def test_a_cast_alone_stays(cache: Path) -> None:
     partitioner, got, want = lowered(Applied(lambda x: x.to(torch.int32)), cache, X * 10)
     assert [reason[:5] for reason in partitioner.left_out.values()] == ["Cast:"]
@@ -83,7 +102,14 @@ def test_quotients_that_are_rounded_down_stay(cache: Path) -> None:
     """Rounded to a code first, 3 could become 2.99, and 2."""
     x = torch.arange(-30.0, 30.0).reshape(6, 10)
     partitioner, got, want = lowered(Applied(lambda x: torch.floor_divide(x, 2)), cache, x)
-    assert len(partitioner.left_out) == 1 and "rounded down" in next(iter(partitioner.left_out.values()))
+    assert len(partitioner.left_out) == 1 and "to whole steps" in next(iter(partitioner.left_out.values()))
+    assert torch.equal(got, want)
+
+
+def test_floats_of_other_types_stay(cache: Path) -> None:
+    partitioner, got, want = lowered(Applied(lambda x: torch.mean(x, dtype=torch.float64)), cache, X)
+    (reason,) = partitioner.left_out.values()
+    assert reason.endswith(" is float64, and floats of a program are float32")
     assert torch.equal(got, want)
 
 

@@ -244,3 +244,19 @@ def test_logarithms_to_other_bases() -> None:
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_place_among_all_elements(keep: bool) -> None:
     check(module(lambda s, x: (torch.argmax(x, None, keep), torch.argmin(x, None, keep))), drawn(3, 4))
+
+
+@pytest.mark.parametrize("decimals", [-1, 0, 2])
+def test_rounding_to_decimals(decimals: int) -> None:
+    check(module(lambda s, x: torch.round(x * 30, decimals=decimals)), drawn(3, 4))
+
+
+def test_thresholds_and_what_is_cut_off() -> None:
+    check(module(lambda s, x: (F.threshold(x, 0.2, -3.0), torch.trunc(x * 3))), drawn(3, 4))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_values_that_are_put_at_places(accumulate: bool) -> None:
+    one, other = torch.tensor([0, 2]), torch.tensor([[1], [3]])
+    check(module(lambda s, x: torch.index_put(x, (one,), x[:1, :1], accumulate)), drawn(3, 4))
+    check(module(lambda s, x: torch.index_put(x, (one, other), x[0, 0], accumulate)), drawn(3, 4))

@@ -143,7 +143,7 @@ def observed_inputs(
     free = sum(node not in known for node in places)
     with torch.no_grad():
         for sample in samples:
-            given = sample if isinstance(sample, list | tuple) else (sample,)
+            given = torch.utils._pytree.tree_leaves(sample)   # inputs may be tuples of tensors
             if len(given) != free:
                 raise DataError(
                     f"a sample has {len(given)} inputs, the program {free}",

@@ -20,7 +20,8 @@ from npuflow.ir.op import Node
 from npuflow.place.place import Placed, place
 from npuflow.rewrite.rewrite import rewrite
 
-STEPPED = "a quotient is rounded to a code before it is rounded down: whole steps could be missing"
+STEPPED = "what it rounds to whole steps is rounded to a code before: a step could be missing"
+STEPS = ("rounding_mode", "decimals")     # arguments of operators that compute a number, then round it
 COPIES, ORDERED = "_copy", "dim_order_ops"
 PIECE = "getitem"                         # one result of an operator that has several
 OF_ORDER = {"_to_dim_order_copy": "_to_copy", "_clone_dim_order": "clone"}
@@ -93,7 +94,11 @@ class ProgramSupport:
         several = next(filter(_listed, read), None)
         if several is not None:
             return NodeSupport(f"it reads {several.name}, which is several tensors")
-        if any(node.kwargs.get("rounding_mode") for node in nodes):
+        ends = (one for n in nodes for one in (n, *n.all_input_nodes))
+        wide = next((one for one in ends if is_real(one) and _width(one)), None)
+        if wide is not None:
+            return NodeSupport(f"{wide.name} is {_width(wide)}, and floats of a program are float32")
+        if any(node.kwargs.get(name) for node in nodes for name in STEPS):
             return NodeSupport(STEPPED)
         whole = [part for node in nodes for part in (node, *pieces(node))]
         try:
@@ -114,7 +119,7 @@ def _answer(graph: Graph, places: Sequence[Placed]) -> NodeSupport:
         return NodeSupport(moves=True, shares=True, parts=0)
     rows = list(zip(graph.nodes, places, strict=True))
     if any(one.on_npu for one in places):     # positions as integers: the host's, on the program's borders
-        rows = [(node, one) for node, one in rows if one.on_npu or not _retypes(graph, node)]
+        rows = [(node, one) for node, one in rows if one.on_npu or not _handles_positions(graph, node)]
     lost = next((one for _, one in rows if not one.on_npu), None)
     scaled = all(node.op.shares_scale for node, _ in rows)
     moved = all(one.moves for _, one in rows)
@@ -122,9 +127,12 @@ def _answer(graph: Graph, places: Sequence[Placed]) -> NodeSupport:
     return NodeSupport(_said(lost), moved, scaled, len(rows), main.op)
 
 
-def _retypes(graph: Graph, node: Node) -> bool:
-    """Whether a node of the host gives the whole numbers that it reads, in another type."""
-    return node.op.hosted and node.op.whole_result(graph.site(node), [(0, 1)], 0) is not None
+def _handles_positions(graph: Graph, node: Node) -> bool:
+    """Whether a node of the host gives the whole numbers that it reads, in another type or order."""
+    site = graph.site(node)
+    if node.op.hosted:
+        return node.op.whole_result(site, [(0, 1)], 0) is not None
+    return node.op.moves_data and site.outputs[0].type.dtype.startswith("int")
 
 
 def constants_of(program: Any, weights: Mapping[str, Any]) -> dict[Any, Any]:
@@ -186,6 +194,11 @@ def is_real(node: Any) -> bool:
     """Whether the node's value is one tensor of floats."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+
+
+def _width(node: Any) -> str:
+    """The type of a node's floats where it is not float32."""
+    return str(node.meta["val"].dtype).removeprefix("torch.").replace("float32", "")
 
 
 def _listed(node: Any) -> bool:

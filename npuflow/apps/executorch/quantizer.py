@@ -99,7 +99,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         }
         weight = self._weight(program, first, answer)
         made: Any = self._written(last, answer)
-        if answer.shares and len(chain) == 1 and inputs:
+        if (answer.shares or _puts(first)) and len(chain) == 1 and inputs:
             (reader, one), spec = next(iter(inputs.items()))
             shared = SharedQuantizationSpec((one, reader))
             inputs = {key: spec if key == (reader, one) else shared for key in inputs}
@@ -145,6 +145,11 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         single = "transpose" in name and groups and groups[0] != 1   # their channels lie in two axes
         spec = of_weights(scheme, self.request.target.numerics, None if single or rank < 2 else axis % rank)
         return {weight: spec}
+
+
+def _puts(node: Any) -> bool:
+    """Whether an operator puts numbers among others as they are: what it writes has the scale of both."""
+    return ".index_put" in str(node.target) and not any(one is True for one in node.args[3:])
 
 
 def _sole_user(node: Any) -> Any:

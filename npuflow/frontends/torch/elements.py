@@ -24,7 +24,6 @@ UNARY = {
     "neg": "Neg",
     "floor": "Floor",
     "ceil": "Ceil",
-    "round": "Round",
     "sin": "Sin",
     "cos": "Cos",
     "erf": "Erf",
@@ -175,6 +174,28 @@ def expm1(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any])
     return net.apply("Sub", net.apply("Exp", args[0]), 1.0)
 
 
+def threshold(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
+    x, least, other = args[:3]
+    constant = net.constant(np.asarray(other, net.type(x).dtype))
+    return net.apply("Where", net.apply("Greater", x, float(least)), x, constant)
+
+
+def trunc(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
+    """Towards zero: of the numbers above it the floor, of those below it the ceiling."""
+    above, below = net.apply("Relu", net.apply("Floor", args[0])), net.apply("Ceil", args[0])
+    return net.apply("Add", above, net.apply("Min", below, 0.0))
+
+
+def rounded(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
+    """To whole numbers, or to so many decimals."""
+    decimals = int(kwargs.get("decimals", 0))
+    if not decimals:
+        return net.apply("Round", args[0])
+    if decimals > 0:
+        return net.apply("Div", net.apply("Round", net.apply("Mul", args[0], 10.0**decimals)), 10.0**decimals)
+    return net.apply("Mul", net.apply("Round", net.apply("Div", args[0], 10.0**-decimals)), 10.0**-decimals)
+
+
 def softplus(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     if len(args) > 1 and args[1] != 1:
         raise TorchOperatorError(f"beta {args[1]}")
@@ -273,6 +294,9 @@ ELEMENTS: dict[str, Converter] = {
     "elu": partial(with_alpha, "Elu", 1.0),
     "hardsigmoid": hardsigmoid,
     "rsqrt": rsqrt,
+    "round": rounded,
+    "trunc": trunc,
+    "threshold": threshold,
     "log2": partial(scaled_log, 1 / math.log(2)),
     "log10": partial(scaled_log, 1 / math.log(10)),
     "log1p": log1p,

@@ -49,6 +49,10 @@ class TorchNetwork:
     def type(self, value: Any) -> TensorType:
         return self.graph.type(self.name(value))
 
+    def dtype(self, value: Any) -> str:
+        """The element type of a value or a constant."""
+        return self.type(value).dtype if isinstance(value, TorchValue) else str(value.dtype).split(".")[-1]
+
     def shape(self, value: Any) -> tuple[int, ...]:
         if isinstance(value, TorchValue):
             return self.graph.type(value.name).shape

@@ -99,6 +99,23 @@ def index(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any])
     return net.apply("Gather", args[0], places, axis=axis)
 
 
+def index_put(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
+    """x[i] = values, x[i, j] = values: tensors of indices along the first dimensions, in one shape."""
+    x, places, values = args[:3]
+    if any(one is None or net.dtype(one) == "bool" for one in places):
+        raise TorchOperatorError("a dimension without indices, or a mask")
+    shape = np.broadcast_shapes(*(net.shape(one) for one in places))
+    columns = []
+    for one in places:
+        whole = one if net.shape(one) == shape else net.apply("Expand", one, net.ints(shape))
+        columns.append(net.apply("Unsqueeze", whole, net.ints([-1])))
+    index = columns[0] if len(columns) == 1 else net.apply("Concat", *columns, axis=-1)
+    wanted = (*shape, *net.shape(x)[len(places) :])
+    moved = values if net.shape(values) == wanted else net.apply("Expand", values, net.ints(wanted))
+    added = bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    return net.apply("ScatterND", x, index, moved, reduction="add" if added else "none")
+
+
 def expand(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Expand", args[0], net.ints(result(node)))
 
@@ -205,6 +222,7 @@ SHAPES: dict[str, Converter] = {
     "select": select,
     "index_select": index_select,
     "index": index,
+    "index_put": index_put,
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expand),
     "repeat": repeat,
     "roll": roll,
