@@ -1,0 +1,3 @@
+import os
+
+os.environ.setdefault("OLIVE_DISABLE_TELEMETRY", "1")
