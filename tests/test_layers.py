@@ -152,6 +152,7 @@ def test_what_is_imported_is_declared() -> None:
     ]
     declared = {re.split(r"[^a-z0-9_-]", name.lower())[0].replace("-", "_") for name in stated} | {"npuflow"}
     projects = {"PIL": "pillow", "google": "protobuf", "vl_convert": "vl_convert_python"}
+    projects["olive"] = "olive_ai"
     known = sys.stdlib_module_names | declared
     tops = [(path, line, module.split(".")[0]) for path in FILES for module, line in imports(path)]
     wrong = [f"{at(path, line)}: {top}" for path, line, top in tops if projects.get(top, top) not in known]

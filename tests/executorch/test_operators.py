@@ -68,6 +68,17 @@ def test_positions_are_integers(dim: int | None, keep: bool, cache: Path) -> Non
     assert got.dtype == torch.int64 and torch.equal(got, want)
 
 
+def test_equal_codes_have_one_place(cache: Path) -> None:
+    """Numbers beyond the observed range have one code, and PyTorch's module takes the first of them, too."""
+    quantizer = NpuflowQuantizer("edge-4t")
+    program = quantised(Applied(lambda x: torch.argmax(x)), quantizer, [X])
+    partitioner = NpuflowPartitioner(quantizer, samples=[(X,)], cache=cache)
+    edge = to_edge_transform_and_lower(program, partitioner=[partitioner])
+    method = runtimes.load(bytes(edge.to_executorch().buffer))
+    for x in (X * 5, X.flip(1) * 5, X.flip(0) * 9):
+        assert method(x)[0] == program.module()(x) != torch.argmax(x)
+
+
 def test_words_are_integers(cache: Path) -> None:
     partitioner, got, want = lowered(
         torch.nn.Sequential(torch.nn.Embedding(8, 6), torch.nn.Linear(6, 4)).eval(), cache, WORDS

@@ -68,7 +68,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         behind: set[Any] = set()          # operators computed as one with what is before them
         for node in nodes:
             answer = program(node)
-            if node in behind or answer.reason or not is_real(node):
+            if node in behind or answer.reason or not (is_real(node) or _finds_places(node)):
                 continue
             chain = [node]
             while (after := _sole_user(chain[-1])) in nodes and _as_one(program, [*chain, after]):
@@ -108,7 +108,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
             own = {one: spec for (reader, one), spec in inputs.items() if reader is node}
             node.meta[KEY] = QuantizationAnnotation(
                 input_qspec_map={**own, **(weight if node is first else {})},
-                output_qspec=made if node is last else None,
+                output_qspec=made if node is last and is_real(node) else None,
                 _annotated=True,
             )
 
@@ -145,6 +145,14 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         single = "transpose" in name and groups and groups[0] != 1   # their channels lie in two axes
         spec = of_weights(scheme, self.request.target.numerics, None if single or rank < 2 else axis % rank)
         return {weight: spec}
+
+
+def _finds_places(node: Any) -> bool:
+    """Whether an operator reads floats and gives whole numbers (argmax): what it reads is rounded, so that
+    equal codes have the same place in PyTorch and in a program."""
+    value = node.meta.get("val")
+    whole = isinstance(value, torch.Tensor) and value.dtype == torch.int64
+    return whole and any(is_real(one) for one in node.all_input_nodes)
 
 
 def _puts(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""npuflow as a pass of Olive: an ONNX model is built for a target, and becomes EPContext nodes or QDQ form.
+"""npuflow as a pass of Olive, which builds ONNX models for a target.
 
 Noun: `NpuflowCompile`, a pass.
 Public: `NpuflowCompile`, `package_config`.
