@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.forms._rounded import bounds
 from npuflow.hw.floats import decoded, encoded
@@ -12,6 +13,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorSpace
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OpContext
+from npuflow.ir.scaled import along, places, steps_of
 from npuflow.ir.types import Array, FloatType
 
 
@@ -21,10 +23,10 @@ class FloatCast(OperatorSpace):
         source, target = site.quant(0), site.out_quant
         params: dict[str, int | Array] = {"factor": _word(1.0), "zero": 0}
         if not isinstance(source, FloatType):
-            params = {"factor": _word(source.scale[0]), "zero": source.zero_point[0]}
+            params = {**_words(steps_of(site)[0]), "zero": source.zero_point[0]}
         if not isinstance(target, FloatType):
             ends = {"low": target.lo, "high": target.hi}
-            return {"factor": _word(1.0 / target.scale[0]), "zero": target.zero_point[0], **ends}
+            return {**_words(1.0 / steps_of(site)[1]), "zero": target.zero_point[0], **ends}
         return {**params, **bounds(site)}
 
     def compute(
@@ -32,7 +34,9 @@ class FloatCast(OperatorSpace):
     ) -> tuple[Array, ...]:
         x, source, target = inputs[0], site.quant(0), site.out_quant
         assert x is not None
-        factor, zero = _number(site.param("factor")), site.param("zero")
+        held, zero = site.array("factors") if "factors" in site.params else site.param("factor"), site.param("zero")
+        factor = np.asarray(held, np.uint32).view(np.float32).astype(np.float64)
+        factor = factor.reshape(along(site)) if "factors" in site.params else factor
         value = decoded(x, source.element) if isinstance(source, FloatType) else (x.astype(np.float64) - zero)
         if isinstance(target, FloatType):
             return (encoded(value * factor, target.element),)
@@ -41,9 +45,10 @@ class FloatCast(OperatorSpace):
         return (np.clip(codes, target.lo, target.hi).astype(target.dtype),)
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
-        numbers = {name: site.param(name) for name in ("factor", "zero", "low", "high")}
-        for x, y in zip(tile.input(0).quads(), tile.outputs[0].quads(), strict=True):
-            em.emit("FCAST", **x.as4("x"), **y.as4("y"), dims=y.dims4(), **numbers)
+        numbers = {name: site.param(name) for name in ("zero", "low", "high")}
+        for x, y, at in places(site, tile, "factors"):
+            factor = site.param("factor") if at is None else int(site.array("factors")[at])
+            em.emit("FCAST", **x.as4("x"), **y.as4("y"), dims=y.dims4(), factor=factor, **numbers)
 
 
 def _word(value: float) -> int:
@@ -51,5 +56,8 @@ def _word(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-def _number(word: int) -> float:
-    return float(np.uint32(word).view(np.float32))
+def _words(values: npt.NDArray[np.float64]) -> dict[str, int | Array]:
+    """`factor`, or, one for each index, `factors`."""
+    if len(values) == 1:
+        return {"factor": _word(float(values[0]))}
+    return {"factors": values.astype(np.float32).view(np.uint32)}

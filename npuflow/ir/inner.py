@@ -88,17 +88,31 @@ def reading_caches(graph: Graph) -> Graph:
         rows = f"{made}:rows"
         values[rows] = replace(values[made], id=rows)
         nodes[makers[made].outputs].append(Node(OPS["looprows"]((0,), 1), (made,), (rows,), params=()))
-        for reader in (n for n in users.get(made, []) if n.is_integer and not n.op.makes):
-            product = _exchanged(graph, reader, users)
-            if product is not None:
-                del nodes[reader.outputs]
-            read, last = (made, reader) if product is None else (reader.outputs[0], product)
-            (own,) = nodes[last.outputs]
-            cached = own.op.reading_cache(own.inputs.index(read), product is not None) or own.op
-            inputs = tuple(rows if v == read else v for v in own.inputs)
-            nodes[last.outputs] = [replace(own, op=cached, inputs=inputs)]
+        sources = [(made, rows)]
+        for n in users.get(made, []):
+            if n.is_integer and n.op.retypes:          # products read what it makes in the place of the cache
+                nodes[n.outputs] = [replace(n, inputs=(rows,))]
+                sources.append((n.outputs[0], n.outputs[0]))
+        for source, taken in sources:
+            _read(graph, source, taken, nodes, users)
     every = tuple(n for group in nodes.values() for n in group)
     return graph.replaced(nodes=every, values=MappingProxyType(values))
+
+
+def _read(
+    graph: Graph, source: str, taken: str, nodes: dict[tuple[str, ...], list[Node]],
+    users: Mapping[str, Sequence[Node]],
+) -> None:
+    """What reads a cache reads the value `taken`; products do so as it lies."""
+    for reader in (n for n in users.get(source, []) if n.is_integer and not n.op.makes and not n.op.retypes):
+        product = _exchanged(graph, reader, users)
+        if product is not None:
+            del nodes[reader.outputs]
+        read, last = (source, reader) if product is None else (reader.outputs[0], product)
+        (own,) = nodes[last.outputs]
+        cached = own.op.reading_cache(own.inputs.index(read), product is not None) or own.op
+        inputs = tuple(taken if v == read else v for v in own.inputs)
+        nodes[last.outputs] = [replace(own, op=cached, inputs=inputs)]
 
 
 def _caches(

@@ -55,9 +55,12 @@ def vector(name: str, values: npt.ArrayLike, dtype: str) -> dict[str, int | Arra
 def product_ratio(site: OpContext, gain: float = 1.0) -> Real:
     """Real multiplier from accumulator units (input scale * weight scale) to output
     codes, per channel or one."""
-    return (
-        gain * site.quant(0).scale[0] * np.asarray(site.quant(1).scale, np.float64) / site.out_quant.scale[0]
-    )
+    scale = np.asarray(site.quant(1).scale, np.float64)
+    own = np.asarray(site.out_quant.scale, np.float64)
+    if len(own) > 1:                      # one for every index of a dimension that both have
+        assert own.tolist() == scale.tolist(), "rows of one type go into values of another"
+        scale, own = scale[:1], own[:1]
+    return gain * site.quant(0).scale[0] * scale / own
 
 
 def requant_params(site: OpContext, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:

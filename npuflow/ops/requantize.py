@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, OpContext, Yes, need
 from npuflow.ir.space import IterationDomain, Operand
+from npuflow.ir.scaled import along, places, steps_of
 from npuflow.ir.types import Array, FloatType, IntArray
 from npuflow.ops._boundary import UnchangedOp
-from npuflow.ops._requant import centred, requant_params
+from npuflow.ops._requant import centred, per_channel, requant_params
 from npuflow.ops._table import elementwise_axes
 
 
@@ -22,6 +25,7 @@ from npuflow.ops._table import elementwise_axes
 @dataclass(frozen=True)
 class Requantize(UnchangedOp):
     onnx: ClassVar[str] = "Identity"
+    retypes: ClassVar[bool] = True
 
     def forms(self) -> Mapping[str, Any]:
         return {"float": FORMS["float_cast"]}
@@ -30,14 +34,15 @@ class Requantize(UnchangedOp):
         return OnnxCall(self.onnx)
 
     def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
-        return requant_params(site, site.quant(0).scale[0] / site.out_quant.scale[0], numerics)
+        return requant_params(site, np.divide(*steps_of(site)), numerics)
 
     def integer(
         self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x, y = inputs[0], site.out_quant
         assert x is not None
-        m, n, bounds = site.param("multiplier"), site.param("shift"), (site.param("lo"), site.param("hi"))
+        m = per_channel(site, "multiplier", along(site))
+        n, bounds = site.param("shift"), (site.param("lo"), site.param("hi"))
         return (
             requantize(centred(x, site.quant(0)), m, n, y.zero_point[0], *bounds, numerics.rounding).astype(
                 y.dtype
@@ -46,7 +51,7 @@ class Requantize(UnchangedOp):
 
     def copies(self, site: OpContext) -> bool:
         same = not isinstance(site.out_quant, FloatType) and site.quant(0) == site.out_quant
-        return same and (site.param("multiplier"), site.param("shift")) == (1, 0)
+        return same and "multiplier" in site.params and (site.param("multiplier"), site.param("shift")) == (1, 0)
 
     def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4")
@@ -58,14 +63,11 @@ class Requantize(UnchangedOp):
         )
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
-        y = tile.outputs[0]
-        em.emit(
-            "RESCALE",
-            **tile.input(0).as4("x"),
-            **y.as4("y"),
-            dims=y.dims4(),
-            x_zero=site.quant(0).zero_point[0],
-            **{k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")},
-            zero=site.out_quant.zero_point[0],
-            rounding=em.numerics.rounding,
-        )
+        numbers = {k: site.param(k) for k in ("shift", "lo", "hi")}
+        numbers["x_zero"], numbers["zero"] = site.quant(0).zero_point[0], site.out_quant.zero_point[0]
+        for x, y, at in places(site, tile, "multipliers"):
+            m = site.param("multiplier") if at is None else int(site.array("multipliers")[at])
+            em.emit(
+                "RESCALE", **x.as4("x"), **y.as4("y"), dims=y.dims4(), multiplier=m, **numbers,
+                rounding=em.numerics.rounding,
+            )

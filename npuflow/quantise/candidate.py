@@ -26,7 +26,8 @@ class Candidate:
     before, by value id, used where the layer has a weight of that width and granularity; `coded`: inputs that
     are fed as their stated codes, whatever the scheme says of inputs; `room`: bytes of local memory, which a
     layer's table has to fit (None: any size); `prices`: what decides whether nodes that quantisation cuts off
-    from the others stay on the NPU (None: all that compute do).
+    from the others stay on the NPU (None: all that compute do); `caches`: what caches are made of: values
+    that have their stated types of integers, whatever layers around them compute in.
     """
 
     graph: Graph
@@ -39,6 +40,7 @@ class Candidate:
     coded: frozenset[str] = frozenset()
     room: int | None = None
     prices: Prices | None = None
+    caches: frozenset[str] = frozenset()
 
     @classmethod
     def on_target(
@@ -56,6 +58,10 @@ class Candidate:
     def with_(self, **changes: Any) -> Self:
         """The candidate with other fields."""
         return replace(self, **changes)
+
+    def with_caches(self, types: Mapping[str, QuantType]) -> Self:
+        """The candidate with these types for what caches are made of."""
+        return self.with_(stated={**self.stated, **types}, caches=frozenset(types))
 
     def with_ranges(self, ranges: Mapping[str, Range]) -> Self:
         """The candidate with other ranges for some values."""

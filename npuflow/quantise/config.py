@@ -127,6 +127,8 @@ class Quantize(Config):
     overrides: tuple[Override, ...] = ()  # later ones win
     # bits of constant operands of element-wise operators; absent: as activations
     constants: Bits | None = None
+    # of a language model's key and value caches: 8, with a scale for each head. Absent: as activations
+    cache: Literal[8] | None = None
     # no codes for inputs of table functions where the output does not change
     trim: bool = True
     inputs: Literal["float", "integer"] = "float"

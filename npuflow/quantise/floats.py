@@ -3,7 +3,7 @@ sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -56,13 +56,15 @@ def operator(site: OpContext, blocks: str = "") -> Op:
 
 
 def float_layers(
-    graph: Graph, on_npu: Callable[[int], bool], config: Quantize, room: int | None
+    graph: Graph, on_npu: Callable[[int], bool], config: Quantize, room: int | None,
+    caches: Collection[str] = (),
 ) -> tuple[dict[int, str], dict[int, str]]:
     """By node of the NPU the float type that it computes in (empty: integers); and why some do not compute in
-    theirs."""
+    theirs. `caches`: what caches are made of, in integers."""
     nodes = {i: node for i, node in enumerate(graph.nodes) if on_npu(i)}
     numbers = {i: config.number(names_of(node), op_name(node)) for i, node in nodes.items()}
     numbers.update(dict.fromkeys(_of_whole(graph, nodes), ""))
+    numbers.update((i, "") for i, node in nodes.items() if node.outputs[0] in caches)
     reasons = {i: refusal(nodes[i], number, room) for i, number in numbers.items() if number}
     return numbers, {i: reason for i, reason in reasons.items() if reason is not None}
 

@@ -57,7 +57,9 @@ def build(candidate: Candidate) -> Quantization:
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
     constants = {name: graph.const(name) is not None for name in codes if name in graph.values}
-    fixed, lacking = usable({name: codes[name] for name in constants}, constants, numerics)
+    held = {name: codes[name] for name in constants if name in candidate.caches}
+    fixed, lacking = usable({name: codes[name] for name in constants if name not in held}, constants, numerics)
+    fixed.update(held)
     ranges = {**ranges, **{name: span(codes[name]) for name in lacking}}
     others = (Note(name, f"other codes than stated: {why}", on_host=False) for name, why in lacking.items())
     why = "[[quantize.overrides]]: only layers of the host have such a name"
@@ -66,7 +68,7 @@ def build(candidate: Candidate) -> Quantization:
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
             notes[i] = Note(node.name, "left in float by the recipe")
-    numbers, unable = float_layers(graph, on_npu, config, candidate.room)
+    numbers, unable = float_layers(graph, on_npu, config, candidate.room, candidate.caches)
     notes.update({i: Note(graph.nodes[i].name, reason) for i, reason in unable.items()})
     refused: dict[str, str] = {}
     while True:
@@ -221,7 +223,7 @@ class _Builder:
         """The node over codes, with its integer parameters."""
         real = self.source.site(node)
         activations = dict(activation_inputs(self.source, node))
-        inputs = list(node.inputs)
+        inputs = self.given(node, self.types.get(node.outputs[0]))
         for i, value_id in activations.items():
             inputs[i] = self.as_codes(value_id, self.types[value_id])
             shared = node.op.shares_scale or node.op.role(i) == "table"
@@ -247,10 +249,18 @@ class _Builder:
         except TargetError as error:
             return self.saturated(made, error)
 
+    def given(self, node: Node, quant: QuantType | None) -> list[str]:
+        """Inputs as they are; of a node that puts a value into another type, in whatever type it is held, and
+        else in the result's."""
+        if not node.op.retypes or quant is None:
+            return list(node.inputs)
+        return [v if v in self.integer else self.as_codes(v, quant) for v in node.inputs]
+
     def in_floats(self, node: Node, number: str) -> Node:
         """The node over numbers of a float type. Factors on its products and its bias are in its constants;
         a bias stays float32, as the sums are."""
-        real, quant, inputs = self.source.site(node), float_type(number), list(node.inputs)
+        real, quant = self.source.site(node), float_type(number)
+        inputs = self.given(node, quant)
         for i, value_id in activation_inputs(self.source, node):
             inputs[i] = self.as_codes(value_id, quant)
         for i, value_id in enumerate(node.inputs):

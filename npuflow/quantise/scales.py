@@ -89,7 +89,9 @@ class ScaleGroups:
 def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
     """Positions and ids of the inputs that carry activations: constants in an activation's place, and weights
     that are computed, included."""
-    found = []
+    found: list[tuple[int, str]] = []
+    if node.op.retypes:                   # whatever type its operand has
+        return found
     for i, value_id in enumerate(node.inputs):
         if not value_id or graph.type(value_id).dtype != "float32":
             continue

@@ -32,7 +32,8 @@ class PlacedNetwork(View):
     def plain(self) -> Candidate:
         """What of a candidate is known."""
         graph, placed = self.graph.graph, self.placement.placed
-        return Candidate(graph, placed, self.quantize, self.numerics, stated=self.graph.stated)
+        plain = Candidate(graph, placed, self.quantize, self.numerics, stated=self.graph.stated)
+        return plain.with_caches(self.graph.narrow)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TargetNetwork(View):
             one.graph.graph, one.placement.placed, one.quantize,
             Target(numerics=one.numerics, memory=self.memory, host=self.host), self.least, one.graph.stated,
             one.graph.pixels,
-        )
+        ).with_caches(one.graph.narrow)
 
 
 @dataclass(frozen=True)

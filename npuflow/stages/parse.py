@@ -27,6 +27,7 @@ from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages._entries import GraphEntry, MaskEntry
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
+from npuflow.tune.correct.caches import BITS, CacheScales
 from npuflow.tune.correct.massive import MassiveStreams
 from npuflow.tune.improve import Trial, summary
 
@@ -73,13 +74,14 @@ class ReadingOptions(View):
 class Parsed(
     Artifact, rows=("refusals", "applied"), corrections="trials", **{MASKS: "masks"},
     pixels={"inputs": "pixels", "borders": "borders"},
-    optional=("stated", "corrections", "pixels", "kept", "before", "massive", MASKS),
+    optional=("stated", "corrections", "pixels", "kept", "before", "massive", "caches", "narrow", MASKS),
     codecs={"graph": GraphEntry, "before": GraphEntry, "masks": MaskEntry},
 ):
     """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model
     states; inputs that take pixels, and the layers that pad them. `before`: the network before channels were
     removed, if any were, and `masks` what is left of its weights; `kept`: why none were, though asked for.
-    `massive`: residual streams whose channels are scaled, for the other shapes.
+    `massive`: residual streams whose channels are scaled, for the other shapes. `caches`: scales of caches by
+    head, for the same; `narrow`: the types of values that these are made of, which stay.
     """
 
     graph: Graph
@@ -94,6 +96,8 @@ class Parsed(
     masks: Mapping[str, Any] = field(default_factory=dict)
     kept: str = ""
     massive: MassiveStreams = field(default_factory=dict)
+    caches: CacheScales = field(default_factory=dict)
+    narrow: Mapping[str, QuantType] = field(default_factory=dict)
 
     @property
     def whole(self) -> Graph:
@@ -121,6 +125,8 @@ class Parsed(
             found["pixels"] = ", ".join(self.pixels)
         if self.massive:
             found["massive_channels"] = sum(len(one.channels) for one in self.massive.values())
+        if self.caches:
+            found["caches"] = f"{len(self.caches)} of {BITS} bits"
         if self.kept:
             found |= {"warning": f"[prune.channels] removes no channel: {self.kept}", "warning_hint": KEPT}
         return {**found, **summary(self.trials)}

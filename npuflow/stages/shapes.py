@@ -30,6 +30,7 @@ from npuflow.stages.placement import placement as placed
 from npuflow.stages.preprocess import prepared
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
+from npuflow.tune.correct.caches import narrowed
 from npuflow.tune.correct.massive import carried
 from npuflow.tune.correct.shared_weights import SharedWeights, with_biases, with_weights
 from npuflow.tune.ranges.thresholds import with_moved
@@ -104,6 +105,9 @@ def shapes(
         if graph.massive:
             scaled = carried(own.graph, own.stated, graph.massive)
             own = replace(own, graph=scaled.graph, stated=scaled.stated)
+        if graph.caches:
+            held = narrowed(own.graph, graph.caches)
+            own = replace(own, graph=held.graph, caches=graph.caches, narrow=held.types)
         where = placed(graph=own, whole=whole, placement=scheme.placement)
         network = TargetNetwork(
             PlacedNetwork(own, where, scheme.quantize, numerics), whole.planned.memory, whole.planned.host,

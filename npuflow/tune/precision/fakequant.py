@@ -189,7 +189,7 @@ class FakeQuantNetwork:
         for group in self.groups:
             quant = types[group[0]]
             zero = quant.zero_point[0]
-            rows.append((quant.scale[0], quant.lo - zero, quant.hi - zero, 0.0))
+            rows.append((max(quant.scale), quant.lo - zero, quant.hi - zero, 0.0))
         return np.array(rows, np.float32).reshape(-1, 4)
 
     def coded(self, weight: LayerWeight, bits: int | None = None) -> dict[str, Array]:
