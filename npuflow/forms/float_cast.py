@@ -34,9 +34,9 @@ class FloatCast(OperatorSpace):
     ) -> tuple[Array, ...]:
         x, source, target = inputs[0], site.quant(0), site.out_quant
         assert x is not None
-        held, zero = site.array("factors") if "factors" in site.params else site.param("factor"), site.param("zero")
-        factor = np.asarray(held, np.uint32).view(np.float32).astype(np.float64)
-        factor = factor.reshape(along(site)) if "factors" in site.params else factor
+        many, zero = "factors" in site.params, site.param("zero")
+        held = np.asarray(site.array("factors") if many else site.param("factor"), np.uint32)
+        factor = held.view(np.float32).astype(np.float64).reshape(along(site) if many else ())
         value = decoded(x, source.element) if isinstance(source, FloatType) else (x.astype(np.float64) - zero)
         if isinstance(target, FloatType):
             return (encoded(value * factor, target.element),)

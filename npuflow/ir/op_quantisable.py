@@ -23,7 +23,7 @@ class Quantisable(Generic[S]):
     `quantise`, `tune` and the reference ask this; an operator without it stays on the host."""
 
     shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
-    retypes: ClassVar[bool] = False       # a value in another type: the operand has any that another node gave it
+    retypes: ClassVar[bool] = False       # a value in another type; the operand keeps its own
     sensitive: ClassVar[bool] = False     # a square, quotient, root, logarithm: first to get wide codes
 
     def role(self, index: int) -> Role:

@@ -13,8 +13,8 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, OpContext, Yes, need
-from npuflow.ir.space import IterationDomain, Operand
 from npuflow.ir.scaled import along, places, steps_of
+from npuflow.ir.space import IterationDomain, Operand
 from npuflow.ir.types import Array, FloatType, IntArray
 from npuflow.ops._boundary import UnchangedOp
 from npuflow.ops._requant import centred, per_channel, requant_params
@@ -51,7 +51,8 @@ class Requantize(UnchangedOp):
 
     def copies(self, site: OpContext) -> bool:
         same = not isinstance(site.out_quant, FloatType) and site.quant(0) == site.out_quant
-        return same and "multiplier" in site.params and (site.param("multiplier"), site.param("shift")) == (1, 0)
+        plain = same and "multiplier" in site.params
+        return plain and (site.param("multiplier"), site.param("shift")) == (1, 0)
 
     def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4")

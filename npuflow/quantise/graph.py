@@ -57,9 +57,9 @@ def build(candidate: Candidate) -> Quantization:
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
     constants = {name: graph.const(name) is not None for name in codes if name in graph.values}
-    held = {name: codes[name] for name in constants if name in candidate.caches}
-    fixed, lacking = usable({name: codes[name] for name in constants if name not in held}, constants, numerics)
-    fixed.update(held)
+    asked = {name: codes[name] for name in constants if name not in candidate.caches}
+    fixed, lacking = usable(asked, constants, numerics)
+    fixed.update({name: codes[name] for name in constants if name in candidate.caches})
     ranges = {**ranges, **{name: span(codes[name]) for name in lacking}}
     others = (Note(name, f"other codes than stated: {why}", on_host=False) for name, why in lacking.items())
     why = "[[quantize.overrides]]: only layers of the host have such a name"

@@ -33,6 +33,7 @@ def _misfit(key: str, text: str, hint: str, table: str = "quantize") -> TargetEr
 
 def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
     weights, activations = config.weights, config.activations
+    yield from _cache_misfits(config, numerics)
     if not numerics.integers:
         if config.integers:
             mode = next(name for name, number in FLOATS.items() if number in numerics.float_types)
@@ -87,6 +88,19 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
                 f"overrides[{i}].weight_signed",
                 "unsigned weights without zero points hold no negative number", "weight_symmetric = false",
             )
+
+
+def _cache_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
+    """Caches of 8 bits where the target has no such codes, or where they are that narrow already."""
+    if config.cache is None:
+        return
+    own, bits = config.activations.bits, config.cache
+    if not (numerics.integers and bits in numerics.activation_bits and numerics.signed_activations):
+        text = f"caches in signed codes of {bits} bits, which the target has not"
+        yield _misfit("cache", text, "leave it out, or another target")
+    elif config.mode == "int" and own <= bits:
+        text = f"caches of {bits} bits, which activations of {own} bits are already"
+        yield _misfit("cache", text, "leave it out, or activations = { bits = 16 }")
 
 
 def _unsigned_symmetric(config: Quantize) -> Iterator[TargetError]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.base.errors import ModelError
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Quantize
@@ -12,7 +11,7 @@ from npuflow.stages.fit import FitSample
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import feeds
 from npuflow.stages.sequences import stateful
-from npuflow.tune.correct.caches import cache_scales, growing_caches, narrowed
+from npuflow.tune.correct.caches import BITS, cache_scales, narrowed, no_cache
 
 LOOKED = 64                               # samples: first steps of sequences and others by turns
 
@@ -35,14 +34,9 @@ def as_wide(quantize: Quantize) -> str:
 )
 def caches(graph: Parsed, fit: Items[FitSample], quantize: Quantize, numerics: Numerics) -> Parsed:
     """Find what keys and values reach, head by head, and state the codes of their caches."""
-    known = list(growing_caches(graph.graph))
-    if not known:
-        raise ModelError(
-            "[quantize] cache = 8, and no state of the model is a cache of keys or values",
-            because="none of shape [1, heads, rows, size] has rows put into it at an index",
-            hint="leave it out", code="NF-MODEL-520",
-        ).at(key="quantize.cache")
     scales = cache_scales(graph.graph, list(feeds(fit, graph.graph, LOOKED)), 1.0, numerics.power_of_two)
+    if not scales:
+        raise no_cache(quantize.cache or BITS)
     made = narrowed(graph.graph, scales)
     for name, own in scales.items():
         log(f"{name}: scales of {', '.join(f'{s:.4g}' for s in own)}")

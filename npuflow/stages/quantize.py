@@ -22,6 +22,7 @@ from npuflow.quantise.border import bordered
 from npuflow.quantise.stated import moved
 from npuflow.stages._chosen import ChosenCandidate
 from npuflow.stages._entries import GraphEntry
+from npuflow.tune.correct.caches import no_cache
 from npuflow.tune.improve import Trial, summary
 
 
@@ -82,6 +83,8 @@ def quantize(
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     candidate, graph = chosen.candidate, chosen.placed.graph
+    if candidate.scheme.cache is not None and not candidate.caches:
+        raise no_cache(candidate.scheme.cache)
     done, pixels = quantising.build(candidate), graph.pixels
     borders = tuple(bordered(done.graph, graph.graph, graph.borders))
     said = (*moved(candidate.stated, done.graph), *((one.node, one.text) for one in borders))

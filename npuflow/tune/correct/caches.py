@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import QuantType, Value
@@ -52,9 +53,9 @@ def growing_caches(graph: Graph) -> Iterator[GrowingCache]:
         added, shape = makers.get(made), graph.type(given).shape
         if added is None or added.op.algebra != "sum" or len(shape) != 4 or shape[0] != 1:
             continue
-        parts = [makers.get(v) for v in added.inputs]
-        old = next((n for n in parts if n is not None and n.op.algebra == "product" and given in n.inputs), None)
-        moved = next((n for n in parts if n is not None and n.op.algebra == "matrices"), None)
+        parts = [n for v in added.inputs if (n := makers.get(v)) is not None]
+        old = next((n for n in parts if n.op.algebra == "product" and given in n.inputs), None)
+        moved = next((n for n in parts if n.op.algebra == "matrices"), None)
         if old is None or moved is None or [n.outputs for n in readers[given]] != [old.outputs]:
             continue
         kept = next(v for v in old.inputs if v != given)
@@ -64,7 +65,7 @@ def growing_caches(graph: Graph) -> Iterator[GrowingCache]:
 
 
 def _flags(graph: Graph, makers: Mapping[str, Node], value: str) -> tuple[str, ...]:
-    """Values from rows of a table of 0 and 1 to this one, which are moved alone; empty: it is none of them."""
+    """Values from rows of a table of 0 and 1 to this one, moved alone; empty: it is not made so."""
     found = []
     while (node := makers.get(value)) is not None:
         found.append(value)
@@ -92,6 +93,15 @@ def cache_scales(graph: Graph, feeds: Sequence[Feed], room: float, power_of_two:
         given: tuple(usable_scale(float(h) * room / FLAG.hi, power_of_two) for h in high)
         for given, high in reach.items()
     }
+
+
+def no_cache(bits: int) -> NpuflowError:
+    """The fault of a recipe that states how wide caches are, of a model that has none."""
+    return ModelError(
+        f"[quantize] cache = {bits}, and no state of the model is a cache of keys or values",
+        because="no state [1, heads, rows, size] is what it was with other rows put into it at an index",
+        hint="leave it out", code="NF-MODEL-520",
+    ).at(key="quantize.cache")
 
 
 @dataclass(frozen=True)
