@@ -1,12 +1,14 @@
 """What a token costs behind 32, 256 and 1,024 others of a context of 2,048.
 
-    python benchmarks/decode_positions.py [--targets bm1684x,edge-8t] [--models tiny,middle] [--write]
+    python benchmarks/decode_positions.py [--targets bm1684x,edge-8t] [--models tiny,middle] [--bits 8]
+        [--write]
     python benchmarks/decode_positions.py --chunk 128 --models two --targets bm1684x
     python benchmarks/decode_positions.py --program FILE.npu --checkpoint FILE.gguf
 
 Builds programs of one token a run from random checkpoints of Llama's family in Q4_1, to the commands, and
 reads the clock at every position. `least` is what the bus takes for the codes, scales and minima of all
-matrices and for the keys and values of the tokens so far, in 16 bits: cycles. `gap`: cycles over these.
+matrices and for the keys and values of the tokens so far, in 16 bits (`--bits 8`: in 8): cycles. `gap`:
+cycles over these.
 `whole`: cycles of the program with `[program] index = false`, which reads all of the cache in every run.
 The second form prints rows of a chunk of so many tokens a run, the third the table of a program that was
 built, for each of its networks.
@@ -92,21 +94,22 @@ def checkpoint(folder: Path, shape: dict[str, Any]) -> Path:
     return write(source, folder / "net.gguf", "Q4_1")
 
 
-def rows(target: str, name: str, chunk: int = 1) -> list[str]:
-    """The figures of a model on a target, by position. `chunk`: tokens a run."""
+def rows(target: str, name: str, chunk: int = 1, bits: int = 16) -> list[str]:
+    """The figures of a model on a target, by position. `chunk`: tokens a run; `bits`: of caches."""
     from npuflow.checkpoints import opened
     from npuflow.program.order import order_of
     from npuflow.sim.clock import timeline_of
     from npuflow.testing.stage import built
 
     shape, found = MODELS[name], []
+    numbers = NUMBERS[target] + ("\ncache = 8" if bits == 8 else "")
     with tempfile.TemporaryDirectory(prefix="npuflow-positions-") as place:
         folder = Path(place)
         file = checkpoint(folder, shape)
         tokens = np.random.default_rng(1).integers(3, shape["tokens"], (2, 8, 1, chunk))
         np.savez(folder / "calib.npz", tokens=tokens)
         (folder / "net.toml").write_text(
-            RECIPE.format(target=target, chunk=chunk, context=CONTEXT, numbers=NUMBERS[target])
+            RECIPE.format(target=target, chunk=chunk, context=CONTEXT, numbers=numbers)
         )
         programs = []
         for sets in ([], ["program.index=false"]):
@@ -119,7 +122,7 @@ def rows(target: str, name: str, chunk: int = 1) -> list[str]:
     for position in POSITIONS if chunk == 1 else (0, *POSITIONS, CONTEXT - chunk):
         part = program.at({"position": position}) if program.meta.get("indices") else program
         cycles = timeline_of(part, order_of(part)).cycles
-        cache = 2 * 2 * shape["layers"] * shape["keys"] * shape["size"] * (position + chunk)
+        cache = 2 * bits // 8 * shape["layers"] * shape["keys"] * shape["size"] * (position + chunk)
         least = (stored + cache) / program.target.memory.external_bandwidth
         found.append(
             f"| {target} | {name} | {position:,} | {cycles:,.0f} | {least:,.0f} | {cycles / least:.2f} | "
@@ -158,6 +161,7 @@ def main() -> None:
     parser.add_argument("--targets", default="bm1684x,edge-8t")
     parser.add_argument("--models", default="tiny,middle")
     parser.add_argument("--chunk", type=int, default=1)
+    parser.add_argument("--bits", type=int, default=16, choices=(8, 16))
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--program", type=Path)
     parser.add_argument("--checkpoint", type=Path)
@@ -170,7 +174,7 @@ def main() -> None:
     table = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * 5]
     for name in chosen.models.split(","):
         for target in chosen.targets.split(","):
-            found = rows(target, name, chosen.chunk)
+            found = rows(target, name, chosen.chunk, chosen.bits)
             table += found
             print("\n".join(found), flush=True)
     if chosen.write:

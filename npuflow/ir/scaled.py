@@ -1,5 +1,6 @@
-"""Activations with a scale for every index of one dimension, such as caches with one for every head: what
-turns codes of one type into another does it index by index."""
+"""Turns codes of activations into others that have a scale for every index of one dimension.
+
+Caches have such codes, with a scale for every head."""
 
 from __future__ import annotations
 

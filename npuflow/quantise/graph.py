@@ -28,13 +28,7 @@ from npuflow.quantise.floats import constants, float_layers, operator
 from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
 from npuflow.quantise.ports import bare, own_names
 from npuflow.quantise.rounded import chosen, recoded, replaced
-from npuflow.quantise.scales import (
-    Range,
-    activation_inputs,
-    activation_types,
-    checked_rows,
-    whole_types,
-)
+from npuflow.quantise.scales import Range, activation_inputs, activation_types, checked_rows, whole_types
 from npuflow.quantise.stated import as_narrow, usable
 from npuflow.quantise.trimmed import changing
 from npuflow.quantise.types import activation_type
@@ -57,9 +51,8 @@ def build(candidate: Candidate) -> Quantization:
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
     constants = {name: graph.const(name) is not None for name in codes if name in graph.values}
-    asked = {name: codes[name] for name in constants if name not in candidate.caches}
-    fixed, lacking = usable(asked, constants, numerics)
-    fixed.update({name: codes[name] for name in constants if name in candidate.caches})
+    known = {name: codes[name] for name in constants}
+    fixed, lacking = usable(known, constants, numerics, candidate.caches)
     ranges = {**ranges, **{name: span(codes[name]) for name in lacking}}
     others = (Note(name, f"other codes than stated: {why}", on_host=False) for name, why in lacking.items())
     why = "[[quantize.overrides]]: only layers of the host have such a name"
@@ -157,12 +150,8 @@ class _Builder:
         coded = set(source.outputs) - set(dict(source.state)) if self.config.outputs == "integer" else set()
         outputs = tuple(v if v in coded or v in kept else self.as_float(v) for v in source.outputs)
         built = Graph(
-            source.inputs,
-            outputs,
-            tuple(self.nodes),
-            MappingProxyType(self.values),
-            MappingProxyType(self.consts),
-            source.state, source.fed, lengths=source.lengths,
+            source.inputs, outputs, tuple(self.nodes), MappingProxyType(self.values),
+            MappingProxyType(self.consts), source.state, source.fed, lengths=source.lengths,
         )
         return built if self.refused else own_names(contiguous(prune(built)), source)
 
@@ -192,6 +181,11 @@ class _Builder:
             op = OPS["quantizelinear"](table_rows=self.rows.get(value_id, 0))
             self.nodes.append(Node(op, (value_id,), (name,)))
         return name
+
+    def kept(self, node: Node, quant: QuantType) -> list[str]:
+        """Inputs as they are, but for floats that a node puts into codes."""
+        own = self.integer if node.op.retypes else node.inputs
+        return [v if v in own else self.as_codes(v, quant) for v in node.inputs]
 
     def form(self, value_id: str, suffix: str) -> tuple[str, bool]:
         """The name of a value's other form, and whether it is yet to be made; the model
@@ -223,7 +217,7 @@ class _Builder:
         """The node over codes, with its integer parameters."""
         real = self.source.site(node)
         activations = dict(activation_inputs(self.source, node))
-        inputs = self.given(node, self.types.get(node.outputs[0]))
+        inputs = self.kept(node, self.types[node.outputs[0]])
         for i, value_id in activations.items():
             inputs[i] = self.as_codes(value_id, self.types[value_id])
             shared = node.op.shares_scale or node.op.role(i) == "table"
@@ -249,18 +243,11 @@ class _Builder:
         except TargetError as error:
             return self.saturated(made, error)
 
-    def given(self, node: Node, quant: QuantType | None) -> list[str]:
-        """Inputs as they are; of a node that puts a value into another type, in whatever type it is held, and
-        else in the result's."""
-        if not node.op.retypes or quant is None:
-            return list(node.inputs)
-        return [v if v in self.integer else self.as_codes(v, quant) for v in node.inputs]
-
     def in_floats(self, node: Node, number: str) -> Node:
         """The node over numbers of a float type. Factors on its products and its bias are in its constants;
         a bias stays float32, as the sums are."""
         real, quant = self.source.site(node), float_type(number)
-        inputs = self.given(node, quant)
+        inputs = self.kept(node, quant)
         for i, value_id in activation_inputs(self.source, node):
             inputs[i] = self.as_codes(value_id, quant)
         for i, value_id in enumerate(node.inputs):

@@ -3,7 +3,7 @@ computes with such codes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import frexp
 
 import numpy as np
@@ -16,14 +16,19 @@ from npuflow.ir.types import Array, GroupedType, QuantType
 SHOWN = 3                                 # channels that a note names
 
 
-def usable(stated: Mapping[str, QuantType], constants: Mapping[str, bool], numerics: Numerics) -> tuple[
-    dict[str, QuantType], dict[str, str]
-]:
+def usable(
+    stated: Mapping[str, QuantType], constants: Mapping[str, bool], numerics: Numerics,
+    caches: Collection[str] = (),
+) -> tuple[dict[str, QuantType], dict[str, str]]:
     """The types that the target has, by value id, and why it has not the others.
-    `constants`: which values are weights. Of weights in groups with float16 scales each layer says so."""
+    `constants`: which values are weights; `caches`: which are those of caches, whatever their scales. Of
+    weights in groups with float16 scales each layer says so."""
     kept: dict[str, QuantType] = {}
     refused: dict[str, str] = {}
     for name, quant in stated.items():
+        if name in caches:
+            kept[name] = quant
+            continue
         found = _weight(quant, numerics) if constants.get(name) else _activation(quant, numerics)
         if isinstance(found, str):
             refused[name] = found

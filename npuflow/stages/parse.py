@@ -45,6 +45,9 @@ class Parse(Config):
     loops: bool = True
     """Recurrent layers, Scan and Loop of more than 3 steps are loops: the network has the body of a step
     once. False: every step is written out."""
+    stated: bool = True
+    """Codes that the model states, of weights and of activations, are kept. False: it is the network of the
+    floats that they stand for, and [quantize] alone says what these become."""
     max_weights: str = ""
     """Weights up to which onnxruntime gets a copy of them ("500MB"; empty: 2 GiB less 16 MiB, as much as
     one ONNX model holds). Those of a larger network stay in the cache's files and are mapped, which takes
@@ -143,9 +146,11 @@ def rewritten(
     most: int | None = None,
     hardware: Hardware = Rule.hardware,
     loops: bool = True,
+    codes: bool = True,
 ) -> Parsed:
     """Rewrite what was read; `most`: no more than so many changes; `hardware`: the target's; `loops`: they
-    stay, and are not written out."""
+    stay, and are not written out; `codes`: those that the model states are kept."""
+    reading = reading if codes else replace(reading, stated={})
     graph, wanted = verify(reading.graph, "reading the model"), reading.graph.outputs
     # What the model rounds to codes is a value of its own: as an output, no rule may compute past it.
     rounded = (
@@ -209,7 +214,9 @@ def parse(
     parse: Parse,
 ) -> Parsed:
     """The graph at the rules' fixed point."""
-    result = rewritten(source.reading, parse.skip, hardware=asked.known, loops=parse.loops)
+    result = rewritten(
+        source.reading, parse.skip, hardware=asked.known, loops=parse.loops, codes=parse.stated
+    )
     held = sum(array.nbytes for array in result.graph.consts.values())
     if least := fed_from(held, parse.most):
         result = replace(result, graph=result.graph.replaced(fed=least))

@@ -149,7 +149,8 @@ def _checked(
         return RewriteCheck(reason="the model gives other numbers every time it runs")
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
-        done = rewritten(read.reading, (*parse.skip, *skip), most, reading.asked.known, parse.loops)
+        skipped, known = (*parse.skip, *skip), reading.asked.known
+        done = rewritten(read.reading, skipped, most, known, parse.loops, parse.stated)
         return done.graph.replaced(fed=graph.fed), done.applied
 
     found, cured = engine.culprits(original, replay)

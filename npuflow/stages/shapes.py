@@ -97,7 +97,9 @@ def shapes(
             assert steps is not None, faults
             source = prepared(source, steps)
         parse = reading.parse
-        own = rewritten(source.reading, parse.skip, hardware=reading.asked.known, loops=parse.loops)
+        own = rewritten(
+            source.reading, parse.skip, hardware=reading.asked.known, loops=parse.loops, codes=parse.stated
+        )
         _require_state(name, own.graph, graph.graph)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:

@@ -35,7 +35,7 @@ source = "calib.npz"
 cache = 8
 {numbers}
 [sequences]
-samples = 48
+samples = 160
 [unify]
 scales = "off"
 [correct]
@@ -47,7 +47,7 @@ strategy = "none"
 
 def recipe(folder: Path, target: str, numbers: str = "") -> Path:
     write(FAMILIES / "llama", folder / "net.gguf", "Q4_1")
-    np.savez(folder / "calib.npz", tokens=np.random.default_rng(0).integers(3, 80, (8, 16, 1, 1)))
+    np.savez(folder / "calib.npz", tokens=np.random.default_rng(0).integers(3, 80, (16, 16, 1, 1)))
     (folder / "net.toml").write_text(RECIPE.format(target=target, numbers=numbers or NUMBERS[target]))
     return folder / "net.toml"
 
@@ -91,7 +91,7 @@ def test_tokens_one_by_one_and_chunks_give_the_same_bits(target: str, tmp_path: 
     session.save(tmp_path / "single.npz")
     wanted = Running(tmp_path / "net.gguf", context=CONTEXT).logits(tokens[None], (1,) * len(tokens))
     level = decibels(energy(wanted), energy(np.stack(single) - wanted))
-    assert level > 20, f"{level:.1f} dB"
+    assert level > 18, f"{level:.1f} dB"
     for exact, split in (("executor", (3, 4, 1, 4, 4, 4)), ("simulator", (4, 1, 4))):
         other, at = Runner(tmp_path / "net.npu", exact=exact).session(), 0
         for count in split:
