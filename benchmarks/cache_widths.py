@@ -27,7 +27,7 @@ NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
 RECIPE = """target = "{target}"
 [model]
 path = "{path}"
-dims = {{ chunk = 256, context = 256 }}
+dims = {{ chunk = 256, context = 288 }}
 outputs = ["logits:all"]
 [data]
 text = "builtin"

@@ -19,6 +19,7 @@ from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 
 Real = npt.NDArray[np.float64]
+SAME = 1e-9                               # by which numbers are off that are one in exact arithmetic
 AT_ONCE = 1 << 24                         # codes of a weight that are made 64 bits wide at a time
 
 
@@ -55,12 +56,13 @@ def vector(name: str, values: npt.ArrayLike, dtype: str) -> dict[str, int | Arra
 def product_ratio(site: OpContext, gain: float = 1.0) -> Real:
     """Real multiplier from accumulator units (input scale * weight scale) to output
     codes, per channel or one."""
-    scale = np.asarray(site.quant(1).scale, np.float64)
-    own = np.asarray(site.out_quant.scale, np.float64)
-    if len(own) > 1:                      # one for every index of a dimension that both have
-        assert own.tolist() == scale.tolist(), "rows of one type go into values of another"
-        scale, own = scale[:1], own[:1]
-    return gain * site.quant(0).scale[0] * scale / own
+    pair = site.quant(0).scale, site.quant(1).scale
+    if site.consts[1] is not None or len(site.out_quant.scale) == len(pair[0]) == 1 == len(pair[1]):
+        return gain * pair[0][0] * np.asarray(pair[1], np.float64) / site.out_quant.scale[0]
+    # activations with scales of their own along a dimension of the result: all have one multiplier
+    ratio = np.asarray(pair[0]) * np.asarray(pair[1]) / np.asarray(site.out_quant.scale)
+    assert np.allclose(ratio, ratio[0], rtol=SAME, atol=0), "heads with multipliers of their own"
+    return gain * ratio[:1]
 
 
 def requant_params(site: OpContext, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:

@@ -34,10 +34,10 @@ def as_wide(quantize: Quantize) -> str:
 )
 def caches(graph: Parsed, fit: Items[FitSample], quantize: Quantize, numerics: Numerics) -> Parsed:
     """Find what keys and values reach, head by head, and state the codes of their caches."""
-    scales = cache_scales(graph.graph, list(feeds(fit, graph.graph, LOOKED)), 1.0, numerics.power_of_two)
+    scales = cache_scales(graph.graph, list(feeds(fit, graph.graph, LOOKED)), numerics.power_of_two)
     if not scales:
         raise no_cache(quantize.cache or BITS)
-    made = narrowed(graph.graph, scales)
+    made = narrowed(graph.graph, scales, quantize)
     for name, own in scales.items():
-        log(f"{name}: scales of {', '.join(f'{s:.4g}' for s in own)}")
+        log(f"{name}: scales of {', '.join(f'{s:.4g}' for s in own.scales)}")
     return replace(graph, graph=made.graph, caches=scales, narrow=made.types)

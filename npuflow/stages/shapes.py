@@ -108,7 +108,7 @@ def shapes(
             scaled = carried(own.graph, own.stated, graph.massive)
             own = replace(own, graph=scaled.graph, stated=scaled.stated)
         if graph.caches:
-            held = narrowed(own.graph, graph.caches)
+            held = narrowed(own.graph, graph.caches, scheme.quantize)
             own = replace(own, graph=held.graph, caches=graph.caches, narrow=held.types)
         where = placed(graph=own, whole=whole, placement=scheme.placement)
         network = TargetNetwork(

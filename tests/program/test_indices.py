@@ -36,6 +36,7 @@ from npuflow.sim.hazards import hazards_of
 from npuflow.stages.parse import rewritten
 from npuflow.stages.tiling import shipped_targets
 from npuflow.testing.quantised import quantize_graph
+from npuflow.tune.correct.caches import HeadScales, growing_caches, narrowed
 from tests.checkpoints.running import FAMILIES, read
 from tests.networks.harness import machine
 from tests.networks.looped import ranges_of
@@ -43,7 +44,11 @@ from tests.tiers import often
 
 CONTEXT = 32
 Feeds = dict[str, Array]
-CASES = [("edge-8t", 1), ("bm1684x", 1), ("edge-8t", 4), ("bm1684x", 4)]
+NARROW = 0.03                             # scale of caches of 8 bits
+CASES = [
+    ("edge-8t", 1, False), ("bm1684x", 1, True), ("edge-8t", 4, True), ("bm1684x", 4, False),
+    ("bm1684x", 1, False), ("edge-8t", 1, True), ("edge-8t", 4, False), ("bm1684x", 4, True),
+]
 
 
 @dataclass(frozen=True)
@@ -74,21 +79,24 @@ class Decoder:
 
 @cache
 def decoder(
-    name: str, chunk: int, family: str | Path = "llama", *, context: int = CONTEXT, local: int = 0,
-    calibrated: int = 0,
+    name: str, chunk: int, family: str | Path = "llama", *, narrow: bool = False, context: int = CONTEXT,
+    local: int = 0, calibrated: int = 0,
 ) -> Decoder:
-    """`local`: bytes of local memory, where it is less than the target's. `calibrated`: the chunk whose ranges
-    it has; 0: its own."""
+    """`narrow`: with caches of 8 bits; `local`: bytes of local memory, where it is less than the target's;
+    `calibrated`: the chunk whose ranges it has; 0: its own."""
     target, (graph, feeds) = shipped_targets()[name], network(family, chunk, context)
     if local:
         target = replace(target, memory=replace(target.memory, local_bytes=local, local_align=64))
     wanted = Quantize(mode="bf16") if name == "bm1684x" else Quantize()
     if name != "bm1684x":
         wanted = replace(wanted, activations=replace(wanted.activations, bits=16))
+    ranges = ranges_of(*network(family, calibrated, context)) if calibrated else {}
+    own = HeadScales((NARROW, 1.5 * NARROW), queries=2.0)
+    held = narrowed(graph, {one.given: own for one in growing_caches(graph) if narrow}, wanted)
+    graph, types = held.graph, {"stated": held.types, "caches": frozenset(held.types)}
+    ranges = ranges_of(graph, feeds) | ranges
     placed = place(graph, target).on_npu
-    ranges = ranges_of(*network(family, calibrated or chunk, context))
-    ranges |= {n: r for n, r in ranges_of(graph, feeds).items() if n not in ranges}
-    made = quantize_graph(graph, placed, ranges, wanted, target.numerics).graph
+    made = quantize_graph(graph, placed, ranges, wanted, target.numerics, **types).graph
     return Decoder(made, target, compiled(made, target), chunk)
 
 
@@ -112,10 +120,10 @@ def compiled(graph: Graph, target: Target, indexed: bool = True) -> Program:
     return generate(planned, plan, target, indexed=indexed)
 
 
-@pytest.mark.parametrize(("name", "chunk"), often(CASES, 2))
-def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int) -> None:
+@pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 3))
+def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int, narrow: bool) -> None:
     """Logits and caches, until the cache is full, of the program as a file has it."""
-    own = decoder(name, chunk)
+    own = decoder(name, chunk, narrow)
     runner = ProgramRunner(Program.from_bytes(own.program.to_bytes()))
     reference, held, rng = Interpreter(own.graph, own.target.numerics), own.start(), np.random.default_rng(1)
     for run in range(CONTEXT // chunk):
@@ -126,13 +134,19 @@ def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int) -> No
         held = own.after(wanted)
 
 
-@pytest.mark.parametrize(("name", "chunk"), often(CASES, 2))
-def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int) -> None:
-    own = decoder(name, chunk)
+@pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 3))
+def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int, narrow: bool) -> None:
+    own = decoder(name, chunk, narrow)
     for index in range(0, CONTEXT - chunk + 1, 3):
         part = own.program.at({"position": index})
         assert hazards_of(part, order_of(part)) == ()
     assert own.cycles(0) < own.cycles(CONTEXT // 2)
+
+
+def test_rows_of_a_cache_of_8_bits_cost_half_as_much() -> None:
+    wide, narrow = (decoder("edge-8t", 1, bits) for bits in (False, True))
+    costs = [own.cycles(3 * CONTEXT // 4) - own.cycles(CONTEXT // 4) for own in (wide, narrow)]
+    assert 0 < costs[1] < 0.6 * costs[0]
 
 
 def test_a_program_without_an_index_takes_as_long_as_it_does_for_a_full_cache() -> None:
