@@ -49,3 +49,11 @@ def test_every_matrix_keeps_its_codes(capfd: pytest.CaptureFixture[str]) -> None
     said = capfd.readouterr()
     assert main(["show", "parse", "net.toml", "--log"]) == 0, said
     assert "the model states the codes of output.weight, which would change" in capfd.readouterr().out
+
+
+def test_a_recipe_may_leave_the_codes_of_a_file(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its matrices are floats then, which get codes in groups of the recipe's own."""
+    own = ("parse.stated=false", "quantize.weights.bits=4", "quantize.weights.group=16")
+    sets = (*own, "target.numerics.weight_groups=[16]", "correct.bias=off", "precision.strategy=none")
+    found = figures(capfd, "Q4_1", *sets, "round.method=nearest", until="quantize")
+    assert "stated_codes" not in found["parse"] and found["quantize"]["refused"] == 0
