@@ -123,7 +123,7 @@ def compiled(graph: Graph, target: Target, indexed: bool = True) -> Program:
 @pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 3))
 def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int, narrow: bool) -> None:
     """Logits and caches, until the cache is full, of the program as a file has it."""
-    own = decoder(name, chunk, narrow)
+    own = decoder(name, chunk, narrow=narrow)
     runner = ProgramRunner(Program.from_bytes(own.program.to_bytes()))
     reference, held, rng = Interpreter(own.graph, own.target.numerics), own.start(), np.random.default_rng(1)
     for run in range(CONTEXT // chunk):
@@ -136,7 +136,7 @@ def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int, narro
 
 @pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 3))
 def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int, narrow: bool) -> None:
-    own = decoder(name, chunk, narrow)
+    own = decoder(name, chunk, narrow=narrow)
     for index in range(0, CONTEXT - chunk + 1, 3):
         part = own.program.at({"position": index})
         assert hazards_of(part, order_of(part)) == ()
@@ -144,7 +144,7 @@ def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int, nar
 
 
 def test_rows_of_a_cache_of_8_bits_cost_half_as_much() -> None:
-    wide, narrow = (decoder("edge-8t", 1, bits) for bits in (False, True))
+    wide, narrow = (decoder("edge-8t", 1, narrow=bits) for bits in (False, True))
     costs = [own.cycles(3 * CONTEXT // 4) - own.cycles(CONTEXT // 4) for own in (wide, narrow)]
     assert 0 < costs[1] < 0.6 * costs[0]
 
