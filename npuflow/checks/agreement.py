@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def compare(
     pixels, told = of_program(program.meta), list(_told(graph, program))
     found: dict[str, TensorCheck] = {}
     for start in range(0, len(feeds), runner.batch):
-        batch = feeds[start : start + runner.batch]
+        batch = [as_in_sequences(feed, program.meta) for feed in feeds[start : start + runner.batch]]
         outputs = runner.run_many([model_inputs(feed, pixels) for feed in batch], dump=True)
         whole = executor.run_many(batch, keep=lambda _: True)
         for sample, (feed, got, fast) in enumerate(zip(batch, outputs, whole, strict=True)):
@@ -74,6 +75,21 @@ def compare(
                     own, other = step.of(want[value]), step.of(fast[value])
                     _add(found, name, own, list(_seen(runner, name, got, sample)), other)
     return tuple(found.values())
+
+
+def as_in_sequences(feed: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Array]:
+    """What a run is fed as it is in a sequence: of caches that follow an index zeros behind that, which a
+    program leaves as it finds them, and an index that there can be. Random samples have neither."""
+    found = dict(feed)
+    for one in meta.get("indices", ()):
+        at = np.clip(found[one["input"]], 0, one["most"])
+        found[one["input"]] = at
+        for port, axis in one["axes"].items():
+            if port in found:
+                behind = (slice(None),) * axis + (slice(int(at.reshape(-1)[0]), None),)
+                found[port] = found[port].copy()
+                found[port][behind] = 0
+    return found
 
 
 @dataclass(frozen=True)

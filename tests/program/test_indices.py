@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import DataError, ModelError, UsageError
+from npuflow.checks.agreement import compare
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.inner import reading_caches
@@ -258,3 +259,14 @@ def test_a_mask_that_hides_nothing_leaves_the_cache_whole() -> None:
     consts = {**own.graph.consts, value.const: np.ones_like(own.graph.consts[value.const])}
     graph = own.graph.replaced(consts=MappingProxyType(consts))
     assert "indices" not in compiled(graph, own.target).meta
+
+
+@pytest.mark.parametrize("position", [7, 1000])
+def test_random_caches_are_compared_as_sequences_have_them(position: int) -> None:
+    """A program leaves what it finds behind the index, where random samples have numbers; 1,000 is none."""
+    own, rng = decoder("edge-8t", 4), np.random.default_rng(3)
+    kinds = {i: own.graph.type(i) for i in own.graph.inputs}
+    feed = {i: rng.normal(size=kind.shape).astype(kind.dtype) for i, kind in kinds.items()}
+    feed |= {"tokens": rng.integers(3, 80, (1, 4)), "position": np.array([position], np.int32)}
+    found = compare(own.graph, own.program, own.target.numerics, [feed])
+    assert not [c.value for c in found if c.different or c.executor]
