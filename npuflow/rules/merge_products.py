@@ -1,8 +1,6 @@
-"""Two products by constant matrices become one, where that takes fewer multiplications."""
+"""Two products by constant matrices become one, where that takes less than half as many multiplications."""
 
 from __future__ import annotations
-
-from math import prod
 
 import numpy as np
 
@@ -39,7 +37,7 @@ class MergeProducts(Decomposition):
         left, right = matrix_of(graph, first), matrix_of(graph, node)
         if left is None or right is None or left.shape[1] != len(right):
             return None                                    # the view is of other rows
-        if prod((len(left), right.shape[1])) >= left.size + right.size:
+        if 2 * len(left) * right.shape[1] >= left.size + right.size:
             return None
         shape = (*graph.type(node.inputs[0]).shape[:-1], len(left))
         x = parts.reshape(first.inputs[0], shape)
