@@ -141,7 +141,8 @@ def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int, nar
     for index in range(0, CONTEXT - chunk + 1, 3):
         part = own.program.at({"position": index})
         assert hazards_of(part, order_of(part)) == ()
-    assert own.cycles(0) < own.cycles(CONTEXT // 2)
+    costs = own.cycles(0), own.cycles(CONTEXT // 2)
+    assert costs[0] < costs[1] or (narrow and costs[0] == costs[1])     # so few bytes hide behind other work
 
 
 def test_rows_of_a_cache_of_8_bits_cost_half_as_much() -> None:
