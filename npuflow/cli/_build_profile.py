@@ -50,8 +50,8 @@ class BuildProfile:
                 "stage": name,
                 "ran": one.ran,
                 "hit": one.hit,
-                "seconds": round(one.seconds, 3),
-                "processor": round(one.processor, 3),
+                "seconds": round(one.seconds, 6),
+                "processor": round(one.processor, 6),
                 "memory": one.memory,
             }
             for name, one in self.stages.items()

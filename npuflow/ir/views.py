@@ -99,6 +99,7 @@ def _elide(
 
 
 def contiguous(move: Move) -> bool:
+    """Whether a move takes elements that lie one behind the other, and leaves them so."""
     return len(move.dims) == 1 and (
         move.dims[0] == 1 or (move.src_strides[0] == 1 and move.dst_strides[0] == 1)
     )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext
-from npuflow.ops._table import LOOSEST, Real, TableOp
+from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry
@@ -22,12 +22,6 @@ class Pow(TableOp):
     @property
     def lane(self) -> str:
         return "square" if self.exponent == 2.0 else ""
-
-    @property
-    def loosest(self) -> int:  # type: ignore[override]
-        """In the first step from 0, where it is steepest, as of the square root. Smaller powers are steeper,
-        and there to show small numbers: they stay in float where a table is too far off."""
-        return 1 << 10 if 0.5 <= self.exponent < 1 else LOOSEST
 
     def f(self, x: Real) -> Real:
         return np.power(x, self.exponent)

@@ -89,8 +89,7 @@ def test_a_profile_says_where_the_time_went(npuflow: Npuflow) -> None:
     assert {name: (row["ran"], row["hit"]) for name, row in rows.items()} == {
         "words": (2, 0), "tally": (2, 0), "total": (1, 0), "page": (1, 0)
     }
-    # two clocks, each with steps of its own
-    assert all(0 <= row["processor"] <= row["seconds"] + 0.05 and row["seconds"] > 0 for row in rows.values())
+    assert all(row["seconds"] >= row["processor"] > 0 for row in rows.values())
     assert all(row["memory"] > 10_000_000 for row in rows.values())
     said = npuflow("build", "words.toml", "--set", "page.title=Hi", "--profile").out.splitlines()
     at = next(i for i, text in enumerate(said) if text.startswith("stage"))

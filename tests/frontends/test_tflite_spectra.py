@@ -165,3 +165,13 @@ def test_a_size_that_depends_on_data_is_an_error() -> None:
     with pytest.raises(ModelError) as fault:
         FRONTENDS["tflite"]().read(net.done(["x", "s"], ["y"]), Bindings())
     assert fault.value.code == "NF-MODEL-511" and fault.value.where.node == "y"
+
+
+def test_stated_sizes_stay_where_another_cannot_be_computed() -> None:
+    """A shape that the network computes, of as many elements: of a free batch 1 is stated, and right."""
+    net = Net()
+    net.tensor("x", (1, 8)), net.tensor("s", (2,), "int32"), net.tensor("y", (2, 4))
+    net.graph.tensors[net.index["y"]].shapeSignature = [-1, 4]
+    net.op("RESHAPE", ["x", "s"], ["y"], "ReshapeOptions")
+    graph = FRONTENDS["tflite"]().read(net.done(["x", "s"], ["y"]), Bindings()).graph
+    assert graph.type("y").shape == (2, 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -76,6 +77,8 @@ def _settle(sizes: _Sizes, operator: Operator) -> None:
     try:
         found = _found(sizes, operator)
     except (NotImplementedError, KeyError, IndexError, ValueError, TypeError) as fault:
+        if _as_it_is(sizes, operator):
+            return
         raise ModelError(
             f"the size of what {operator.name} gives is not known", code="NF-MODEL-511",
             because="the file leaves it open, and it depends on data or on an operator whose sizes are not "
@@ -88,6 +91,18 @@ def _settle(sizes: _Sizes, operator: Operator) -> None:
             sizes.shapes[index] = shape
     if all(tensors[index].dtype in ("int32", "int64") for index in operator.outputs):
         sizes.values.update(zip(operator.outputs, _numbers(sizes, operator), strict=False))
+
+
+def _as_it_is(sizes: _Sizes, operator: Operator) -> bool:
+    """Whether what the file states of results can be right: it is of all operands, and a change of shape
+    keeps their elements."""
+    tensors = sizes.network.tensors
+    if any(index in sizes.shapes for index in operator.inputs):
+        return False
+    if operator.name != "RESHAPE":
+        return True
+    first, last = operator.inputs[0], operator.outputs[0]
+    return prod(tensors[first].shape) == prod(tensors[last].shape)
 
 
 def _numbers(sizes: _Sizes, operator: Operator) -> Sequence[Array]:
