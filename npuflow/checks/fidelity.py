@@ -12,11 +12,25 @@ from npuflow.compare.comparison import Comparison
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import steps_of
+from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
 from npuflow.run.floats import FloatRun
 from npuflow.whole.execute.executor import Executor
 
 PAIRS = 200                               # values of a tensor that are kept beside their float ones
+STRETCHES = 4                             # parts of a loop's steps that are compared apart
+
+
+@dataclass(frozen=True)
+class StepStretch:
+    """A part of a loop's steps, `first` to `last` counted from 1: SQNR in dB (None: no error), and the
+    largest magnitude in the float network."""
+
+    first: int
+    last: int
+    sqnr: float | None
+    peak: float
 
 
 @dataclass(frozen=True)
@@ -24,7 +38,7 @@ class TensorFidelity:
     """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end
     of their range; and of how many values the float network has no number (NaN, infinity), which are
     not compared. `apart`: in how many of the `samples` its shape is another than in the float network,
-    which are not compared either.
+    which are not compared either. `stretches`: of a value of a loop's body, quarters of the steps in turn.
     """
 
     sqnr: float | None
@@ -35,6 +49,7 @@ class TensorFidelity:
     samples: int = 0
     # of the first sample, at places spread evenly over the tensor: float values, and what the codes stand for
     pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    stretches: tuple[StepStretch, ...] = ()
 
     def __str__(self) -> str:
         if self.samples and self.apart == self.samples:
@@ -47,7 +62,11 @@ class TensorFidelity:
 
 @dataclass
 class _Sums:
+    """`steps`: of the loop that the value is in, whose steps lie behind each other; 0: it is in none."""
+
+    steps: int = 0
     compared: Comparison = field(default_factory=Comparison)
+    stretches: list[tuple[SignalToNoise, float]] = field(default_factory=list)
     pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     ends: int = 0
     count: int = 0
@@ -67,13 +86,35 @@ class _Sums:
             self.pairs = tuple(map(_short, a[at])), tuple(map(_short, np.nan_to_num(b[at])))
         self.ends += ends
         self.count += real.size
+        if self.steps >= STRETCHES:
+            self._add_stretches(real, found)
+
+    def _add_stretches(self, real: Array, found: Array) -> None:
+        known = self.stretches or [(SignalToNoise(), 0.0) for _ in range(STRETCHES)]
+        self.stretches = []
+        for (sums, peak), (first, last) in zip(known, _quarters(self.steps), strict=True):
+            rows = slice(first * len(real) // self.steps, last * len(real) // self.steps)
+            sums.add(real[rows], found[rows])
+            finite = real[rows][np.isfinite(real[rows])]
+            self.stretches.append((sums, max(peak, float(np.abs(finite).max(initial=0.0)))))
 
     def result(self) -> TensorFidelity:
         sums = self.compared
         share = self.ends / max(self.count, 1)
-        return TensorFidelity(
-            sums.measured, sums.cosine, share, sums.strange, self.apart, self.samples, self.pairs
+        stretches = (
+            StepStretch(first + 1, last, part.measured, _short(peak))
+            for (part, peak), (first, last) in zip(self.stretches, _quarters(self.steps), strict=False)
         )
+        return TensorFidelity(
+            sums.measured, sums.cosine, share, sums.strange, self.apart, self.samples, self.pairs,
+            tuple(stretches),
+        )
+
+
+def _quarters(steps: int) -> Iterator[tuple[int, int]]:
+    """Where each of the stretches of so many steps begins and ends."""
+    for k in range(STRETCHES):
+        yield k * steps // STRETCHES, (k + 1) * steps // STRETCHES
 
 
 def _short(number: float) -> float:
@@ -89,7 +130,8 @@ def measure(
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
-    executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
+    executor, steps = Executor(graph, numerics, 1), steps_of(float_graph)
+    sums = {v: _Sums(steps.get(v, 0)) for v in wanted}
     for feed, made in _floats(float_graph, wanted, feeds):
         real = {**feed, **made}
         found = executor.run(feed, keep={*shared, *outputs.values()})

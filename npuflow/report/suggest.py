@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
 
+from npuflow.checks.fidelity import StepStretch
 from npuflow.hw.elements import wide
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -23,6 +25,9 @@ UNEVEN = 30.0                             # between the ranges of channels
 DEAD = 1e-4                               # of the largest channel's range
 FINE = 0.25                               # share of the values, zeros apart, that lie below half a step
 COARSER = 4.0                             # times the step that the tensor's own range needs
+STEEPER = 1.1                             # growth from each quarter of a loop's steps to the next
+GROWN = 1.9                               # and from the first to the last
+WORSE = 6.0                               # dB that the last quarter has less than the first
 FEW = 4.0                                 # codes to both sides of 0 that a channel's weights should have
 
 
@@ -206,15 +211,35 @@ def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
     yield Suggestion("uneven channels", text, 1.5 + float(np.log10(ratio)) / 10)
 
 
+def step_suggestions(stretches: Sequence[StepStretch]) -> Iterator[Suggestion]:
+    """Of a value of a loop's body, by quarters of its steps."""
+    if not stretches:
+        return
+    peaks, steps = [one.peak for one in stretches], stretches[-1].last
+    steeper = all(later > STEEPER * peak for peak, later in pairwise(peaks))
+    if steeper and peaks[-1] > GROWN * peaks[0]:
+        listed = ", ".join(f"{peak:.4g}" for peak in peaks)
+        text = f"the largest magnitudes in the quarters of {steps} steps are {listed}: it grows as long as "
+        text += "the loop runs, so that samples have to be as long as any sequence will be"
+        yield Suggestion("grows with the steps", text, 3.5)
+    levels = [one.sqnr for one in stretches if one.sqnr is not None]
+    if len(levels) == len(stretches) and levels[0] - levels[-1] > WORSE:
+        listed = ", ".join(f"{level:.1f}" for level in levels)
+        text = f"the quarters of {steps} steps have {listed} dB: errors add up in what steps hand on: 16 "
+        text += "bits for it ([[quantize.overrides]]), or a larger [precision] state_db"
+        yield Suggestion("worse from step to step", text, 3.2 + (levels[0] - levels[-1]) / 1000)
+
+
 def of_network(
     graph: Graph,
     statistics: ObservedStatistics,
     ranges: Mapping[str, tuple[float, float]],
     quants: Mapping[str, QuantType],
     channels: Mapping[str, Array] = MappingProxyType({}),
+    stretches: Mapping[str, Sequence[StepStretch]] = MappingProxyType({}),
 ) -> dict[str, list[Suggestion]]:
-    """For every tensor with statistics: its own, those of its channels, and those of the weights that made
-    it. `graph` is the float graph.
+    """For every tensor with statistics: its own, those of its channels, those of the weights that made it,
+    and those of the loop's steps. `graph` is the float graph.
     """
     producer, found = graph.producer(), {}
     for name in statistics.names:
@@ -224,6 +249,7 @@ def of_network(
             reported += channel_suggestions(channels[name])
         if name in producer:
             reported += weight_suggestions(graph, producer[name], quants)
+        reported += step_suggestions(stretches.get(name, ()))
         if reported:
             found[name] = reported
     return found

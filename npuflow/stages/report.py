@@ -123,7 +123,8 @@ def report(
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
     given = {n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}
     extrema = channels.content if channels is not None else {}
-    reported = of_network(parse.graph, known.content, ranges, _codes(quantize.graph), extrema)
+    stretches = {name: one.stretches for name, one in fidelity.tensors.items()}
+    reported = of_network(parse.graph, known.content, ranges, _codes(quantize.graph), extrema, stretches)
     said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
     log(f"{said.text}; {said.hint}" if said.hint else said.text)
     alone = sensitivity or Sensitivity((), np.zeros((0, 0, 0)))

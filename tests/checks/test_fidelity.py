@@ -14,12 +14,17 @@ import pytest
 from npuflow.checks.fidelity import measure
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
 from npuflow.ir.op import OPS
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Quantize
+from npuflow.report.suggest import step_suggestions
 from npuflow.run.floats import FloatRun
 from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute.executor import Executor
+from tests.networks.looped import integers
+from tests.networks.onnx_text import TARGET, model, rewritten
 from tests.networks.small import Builder
 
 NUMERICS = Numerics()
@@ -65,3 +70,30 @@ def test_a_float_network_of_large_weights_is_gone_before_the_integers_run(
     monkeypatch.undo()      # a full collection for each of hundreds of samples takes minutes
     again = measure(graph, quantised, NUMERICS, [feed for feed in feeds for _ in range(400 // rows)])
     assert again[name].sqnr == pytest.approx(one.sqnr, abs=1e-9)
+
+
+ACCUMULATOR = """last, rows = Scan <num_scan_inputs = 1, body = step (float[1,4] h, float[1,4] part)
+  => (float[1,4] next, float[1,4] row) { next = Add (h, part) row = Tanh (next) }> (start, x)"""
+
+
+def test_quarters_of_the_steps_of_a_loop_are_compared_apart() -> None:
+    ports = "float[1,4] start, float[40,1,4] x => float[1,4] last, float[40,1,4] rows"
+    graph = rewritten(model(ports, ACCUMULATOR)).graph
+    x = np.random.default_rng(0).uniform(0.5, 1.5, (40, 1, 4)).astype(np.float32)
+    feed = {"start": np.zeros((1, 4), np.float32), "x": x}
+    found = measure(graph, integers(graph, feed, TARGET), NUMERICS, [feed])
+    (loop,) = loops(graph)
+    carried = found[loop.carried[0].following]
+    sums = np.cumsum(x, 0)
+    assert [(one.first, one.last) for one in carried.stretches] == [(1, 10), (11, 20), (21, 30), (31, 40)]
+    assert [one.peak for one in carried.stretches] == pytest.approx(
+        [float(np.abs(part).max()) for part in np.split(sums, 4)], rel=1e-4
+    )
+    energies = [float((part**2).sum()) for part in np.split(sums, 4)]
+    levels = [one.sqnr for one in carried.stretches if one.sqnr is not None]
+    noise = sum(10 ** (-level / 10) * own for level, own in zip(levels, energies, strict=True))
+    assert carried.sqnr == pytest.approx(10 * np.log10(sum(energies) / noise), abs=1e-3)
+    assert "grows with the steps" in [one.kind for one in step_suggestions(carried.stretches)]
+    bounded = found[next(o for n in graph.nodes if kind(n) == "tanh" for o in n.outputs)]
+    assert bounded.stretches and not [*step_suggestions(bounded.stretches)]
+    assert not any(found[name].stretches for name in graph.outputs)
