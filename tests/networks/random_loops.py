@@ -1,10 +1,11 @@
 """Random graphs with loops, and what must be equal of each: the loop and the same written out.
 
-    python -m tests.networks.random_loops FIRST BEHIND [long] [pairs]
+    python -m tests.networks.random_loops FIRST BEHIND [long | large] [pairs]
 
 prints what differs of the seeds: values of loops, and what their programs make; and how many of them ran, fit
-their targets, and have commands that are repeated. Of the long ones more are. With pairs, two loops have as
-many steps: where neither needs the other, they run as one, too.
+their targets, and have commands that are repeated. Of the long ones more are; large ones have bodies of up to
+12 operators and up to 40 steps. With pairs, two loops have as many steps: where neither needs the other, they
+run as one, too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from tests.networks.random_targets import fitting, scheme, target
 
 Feed = Mapping[str, Array]
 BOUNDED = ("tanh", "sigmoid", "hardsigmoid", "softsign")
-STEPS, LONG = (1, 2, 3, 4, 4, 5, 6, 8, 12), (10, 11, 12, 13, 14, 17, 20, 24)
+STEPS, LONG, LARGE = (1, 2, 3, 4, 4, 5, 6, 8, 12), (10, 11, 12, 13, 14, 17, 20, 24), (25, 28, 31, 36, 40)
+MOST = 8                                  # operators of a body, those that hold and bound left out
 PAIRS = False                             # two loops, of as many steps
 
 
@@ -72,7 +74,7 @@ class LoopDraw(Draw):
 
     def loop(self) -> None:
         """A loop over one or two inputs, with up to three carried values."""
-        steps, count = self.rng.choice(STEPS), self.rng.randint(1, 8)
+        steps, count = self.rng.choice(STEPS), self.rng.randint(1, MOST)
         steps = self.steps = self.steps if PAIRS and self.steps else steps
         said, outer = {"steps": steps}, self.arrays
         entering: list[tuple[str, str, tuple[int, ...], dict[str, Any]]] = []
@@ -379,5 +381,6 @@ def main(first: int, behind: int, drawn: Drawn = subject) -> None:
 
 
 if __name__ == "__main__":
-    STEPS, PAIRS = LONG if "long" in sys.argv else STEPS, "pairs" in sys.argv
+    large, PAIRS = "large" in sys.argv, "pairs" in sys.argv
+    STEPS, MOST = LARGE if large else LONG if "long" in sys.argv else STEPS, 12 if large else MOST
     main(int(sys.argv[1]), int(sys.argv[2]))
