@@ -89,6 +89,19 @@ def test_copies_to_the_same_place_go(body: str) -> None:
     assert ops(done) == ["tanh"] and done.graph.nodes[0].outputs == ("y",)
 
 
+@pytest.mark.parametrize(
+    ("signature", "body", "left"),
+    [
+        ("float[2,3] x => float[2,3] y", "a = Concat<axis=1>(none, x) y = Tanh(a)", ["tanh"]),
+        ("float[2,3] x, float[2,2] z => float[2,5] y", "y = Concat<axis=1>(z, none, x)", ["concat"]),
+    ],
+)
+def test_parts_without_elements_are_left_out(signature: str, body: str, left: list[str]) -> None:
+    weights = {"zero": np.array([0]), "one": np.array([1])}
+    done = rewritten(model(signature, f"none = Slice(x, zero, zero, one) {body}", weights))
+    assert ops(done) == left and "drop_empty" in [one.rule for one in done.applied]
+
+
 def test_outputs_that_are_inputs_or_the_same_value_keep_their_names() -> None:
     body = "y = Identity(x) t = Tanh(x) z = Identity(t) u = Identity(t)"
     signature = "float[3,4] x => float[3,4] y, float[3,4] z, float[3,4] u"
