@@ -19,7 +19,8 @@ def with_fixed_outputs(graph: Graph) -> Graph:
         while todo:
             name = todo.pop(0)
             if graph.type(name).is_static:
-                own += [name] if graph.type(name).dtype == "float32" else []
+                real = graph.type(name).dtype == "float32" and name not in graph.inputs
+                own += [name] if real else []
                 continue
             read = producer[name].inputs if name in producer else ()
             more = [i for i in dict.fromkeys(read) if i and i not in seen and graph.const(i) is None]
