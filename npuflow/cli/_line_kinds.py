@@ -191,8 +191,8 @@ ANSWERS: dict[str, Fields] = {
         "ok": "boolean or null: whether all outputs are close; null where nothing could be judged",
         "text": "string: one sentence with numbers",
         "hint": "string: what to try; may be empty",
-        "outputs": "list of object: name, sqnr (dB), low (dB that four of five samples have), agreement, "
-        "parts_db, ok",
+        "outputs": "list of object: name, sqnr (dB), low (dB that four of five samples have), agreement "
+        "(share of equal answers), compared (of how many; 0: of the pixels of a map), parts_db, ok",
         "culprit": "object or null: the largest source of error: value, layer, kind, before and after (dB "
         "of the output with it in float); where known source",
         "fixes": "list of object: measured changes, the best first: line, toml, holds (whether it suffices)",

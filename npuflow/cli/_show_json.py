@@ -144,7 +144,10 @@ def _verdict(path: Path, options: ShownPart) -> Line:
     from npuflow.stages.verdict import Verdict
 
     made = loaded(*opened(path, options.sets, options.cache), "verdict", Verdict)
-    outputs = [{**asdict(one.output), "parts_db": one.parts_db, "ok": one.ok} for one in made.outputs]
+    outputs = [
+        {**asdict(one.output), "agreement": one.output.equal, "parts_db": one.parts_db, "ok": one.ok}
+        for one in made.outputs
+    ]
     where = culprit_place(made, path, options.sets, options.cache)
     culprit = None if made.culprit is None else {**asdict(made.culprit), **where}
     return {

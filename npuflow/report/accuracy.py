@@ -96,7 +96,7 @@ def tables(
             None if s.give_or_take is None else _db(s.give_or_take),
             ", ".join(f"{level:.1f}" for level in s.parts_db),
             _db(o.low),
-            _share(o.agreement),
+            _share(o.equal),
             "good" if s.ok else "poor",
         )
         for s in found
@@ -141,7 +141,7 @@ FIELDS = {
 def _fields(one: JudgedOutput) -> tuple[Any, ...]:
     output, off = one.output, one.give_or_take
     levels = [_db(level) for level in one.parts_db]
-    figures = output.name, one.ok, _db(output.sqnr), _db(output.low), output.agreement
+    figures = output.name, one.ok, _db(output.sqnr), _db(output.low), output.equal
     return *figures, None if off is None else _db(off), levels, one.where, one.unsteady
 
 

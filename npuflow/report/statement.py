@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from npuflow.base.wording import counted
 from npuflow.checks.evaluate import CLEAR, Score
 from npuflow.input.data.splits import VERIFIED_FROM
+from npuflow.ir.noise import EXACT
 from npuflow.strategies import Budget
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.output_check import JudgedOutput
 
 MORE = "npuflow show verdict RECIPE"
+MANY = 200                                # answers above which their share is enough
 FEW = 8                                   # samples below which a good verdict says little
 # dB of an output on the evaluation: the error is a third of the signal
 LEAST = 10.0
@@ -133,10 +135,17 @@ def figures(judged: JudgedOutput) -> str:
     """dB, how far they may be off, and answers, in words."""
     one, off = judged.output, judged.give_or_take
     about = f" give or take {off:.1f}" if off is not None and off >= 0.05 else ""
-    answers = "" if one.agreement is None else f" and {100 * one.agreement:.1f} % of equal answers"
+    answers = "" if one.equal is None else f" and {_answers(one.equal, one.compared)}"
     low = f", four of five samples {one.low:.1f} dB" if one.low < one.sqnr - 3 else ""
     where = f' where "{judged.where}" is high' if judged.where else ""
-    return f"{one.sqnr:.1f} dB{about}{where}{low}{answers}"
+    return f"{'no error' if one.sqnr >= EXACT else f'{one.sqnr:.1f} dB'}{about}{where}{low}{answers}"
+
+
+def _answers(equal: float, compared: int) -> str:
+    """Of few answers their number, as a share of them says less."""
+    if compared > MANY or not compared:
+        return f"{100 * equal:.1f} % of equal answers"
+    return f"{round(equal * compared)} of {compared} answers equal"
 
 
 def unsteady(outputs: Sequence[JudgedOutput]) -> str:

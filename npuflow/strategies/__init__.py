@@ -53,8 +53,10 @@ class Output:
     """How close one output comes to the float network's on held-out samples.
 
     `sqnr`: in dB, all samples pooled. `low`: in dB, what four samples of five reach. `agreement`: share of
-    equal answers (arg-max, thresholded mask); None where the output has no answers. `drop`: of a metric on
-    labelled samples, what it has lost; None: a plain output.
+    equal answers (arg-max, thresholded mask); None where the output has no answers. `compared`: how many
+    answers that is of, with one more that is wrong in the share, as few samples do not prove 99 %; 0: the
+    share is as it is counted. `drop`: of a metric on labelled samples, what it has lost; None: a plain
+    output.
     """
 
     name: str
@@ -62,6 +64,14 @@ class Output:
     low: float
     agreement: float | None = None
     drop: float | None = None
+    compared: int = 0
+
+    @property
+    def equal(self) -> float | None:
+        """The share of equal answers among those that were compared, for eyes."""
+        if self.agreement is None or not self.compared:
+            return self.agreement
+        return round(self.agreement * (self.compared + 1)) / self.compared
 
 
 @dataclass(frozen=True)

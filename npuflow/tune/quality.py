@@ -64,11 +64,11 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     found = []
     for part, at in _parts(graph, truth):
         real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
-        answered = agreement(graph, part.value, real, own) if part.value else None
+        answered, compared = agreement(graph, part.value, real, own) if part.value else (None, 0)
         real, own = weighed(part, at, truth, made)
         noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
         low = float(np.quantile(noise_decibels(noise[:, 0]), SHARE, method="lower"))
-        found.append(Output(part.name, _pooled(real, own), low, answered))
+        found.append(Output(part.name, _pooled(real, own), low, answered, compared=compared))
     return tuple(found)
 
 
@@ -133,9 +133,12 @@ def evidence(scores: Array) -> Array:
     return np.log(p / (1 - p)) - np.log(FAINTEST / (1 - FAINTEST))
 
 
-def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]) -> float | None:
-    """Share of equal answers; None for outputs that are no answers, and for maps without any.
-    A share of n is counted as one of n + 1 with one wrong, so that a few samples do not prove 99 %."""
+def agreement(
+    graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]
+) -> tuple[float | None, int]:
+    """`Output.agreement` and `Output.compared`: the share of equal answers, None for outputs that are no
+    answers, and for maps without any; and how many there are. A share of n is counted as one of n + 1 with
+    one wrong. Of a map, pixels that are above .5 on both sides over those on either, and 0."""
     kind, axis = answers(graph, name)
     if kind == "argmax":
         pairs = [(a.argmax(axis).ravel(), b.argmax(axis).ravel()) for a, b in zip(truth, made, strict=True)]
@@ -144,9 +147,9 @@ def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Ar
         masks = [((a > 0.5).ravel(), (b > 0.5).ravel()) for a, b in zip(truth, made, strict=True)]
         if masks and masks[0][0].size >= MAP:
             union = sum(int((a | b).sum()) for a, b in masks)
-            return sum(int((a & b).sum()) for a, b in masks) / union if union else None
+            return (sum(int((a & b).sum()) for a, b in masks) / union if union else None), 0
         return _share(masks)
-    return None
+    return None, 0
 
 
 def answers(graph: Graph, name: str) -> tuple[str, int]:
@@ -192,6 +195,6 @@ def _answering(graph: Graph, name: str) -> Node | None:
     return None
 
 
-def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+def _share(pairs: Sequence[tuple[Array, Array]]) -> tuple[float | None, int]:
     count = sum(a.size for a, _ in pairs)
-    return sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None
+    return (sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None), count

@@ -153,11 +153,12 @@ class LoopDraw(Draw):
         self.hold(one := self.const(()), np.ones((), np.float32))
         kept = self._made("mul", new, mask)
         stays = self._made("mul", old, self._made("sub", one, mask))
-        return self._made("add", kept, stays)
+        return self._made("add", kept, stays) or new
 
     def _made(self, op: str, *inputs: str) -> str:
-        self.add(OPS[op](), inputs)
-        return self.nodes[-1].outputs[0]
+        """"" where an input is, or the result is too large."""
+        made = all(inputs) and self.add(OPS[op](), inputs)
+        return self.nodes[-1].outputs[0] if made else ""
 
     def _leave(self, outer: dict[str, Array], following: list[str], steps: int) -> None:
         """The borders out of the body."""

@@ -116,8 +116,8 @@ def test_answers_of_a_softmax_are_its_arg_max(moved: bool) -> None:
     ]
     made = [a.copy() for a in truth]
     made[0] = np.roll(made[0], 1, -1)
-    assert agreement(graph, name, truth, truth) == 9 / 10          # nine right answers do not prove 99 %
-    assert agreement(graph, name, truth, made) == 8 / 10
+    assert agreement(graph, name, truth, truth) == (9 / 10, 9)          # nine right answers do not prove 99 %
+    assert agreement(graph, name, truth, made) == (8 / 10, 9)
     assert probe(graph, name) == "z"
 
 
@@ -127,12 +127,12 @@ def test_few_thresholded_values_are_counted_and_maps_are_compared_by_overlap() -
     assert probe(graph, "map") == "heat" and probe(graph, "y") == "y"
     truth, made = np.zeros((1, 2, 8, 8), np.float32), np.zeros((1, 2, 8, 8), np.float32)
     truth[0, 0, 0, :4], made[0, 0, 0, 2:5] = 0.9, 0.9              # 4 pixels, 3 pixels, 2 in both
-    assert agreement(graph, "map", [truth], [made]) == pytest.approx(2 / 5)
-    assert agreement(graph, "map", [0.3 * truth], [0.2 * truth]) is None    # no pixel is an answer
+    assert agreement(graph, "map", [truth], [made]) == (pytest.approx(2 / 5), 0)
+    assert agreement(graph, "map", [0.3 * truth], [0.2 * truth]) == (None, 0)    # no pixel is an answer
     net = Net(0, 1, 3)
     small = net.graph(net.add("s", OPS["sigmoid"](), "x"))
     rows = [np.array([[0.2, 0.6, 0.9]], np.float32), np.array([[0.6, 0.4, 0.1]], np.float32)]
-    assert agreement(small, "s", rows, [rows[0], 1 - rows[1]]) == pytest.approx(3 / 7)
+    assert agreement(small, "s", rows, [rows[0], 1 - rows[1]]) == (pytest.approx(3 / 7), 6)
 
 
 def test_outputs_that_are_no_real_numbers_are_not_measured() -> None:

@@ -54,8 +54,8 @@ class Fix:
     def line(self) -> str:
         """'16 bits for "X": 1.7 -> 33.0 dB, about +0 % cycles'."""
         answers = ""
-        if self.before.agreement is not None and self.after.agreement is not None:
-            answers = f" ({100 * self.before.agreement:.1f} -> {100 * self.after.agreement:.1f} % of answers)"
+        if self.before.equal is not None and self.after.equal is not None:
+            answers = f" ({100 * self.before.equal:.1f} -> {100 * self.after.equal:.1f} % of answers)"
         more = 100 * (self.cycles - 1)
         cycles = "no cycles" if abs(more) < 0.05 else f"about {more:+.0f} % cycles"
         return f"{self.what}: {self.before.sqnr:.1f} -> {self.after.sqnr:.1f} dB{answers}, {cycles}"

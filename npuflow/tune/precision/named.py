@@ -37,9 +37,9 @@ class BetterMethod:
     def text(self) -> str:
         levels = f"{self.named.sqnr:.1f} -> {self.auto.sqnr:.1f} dB"
         answers = ""
-        if self.named.agreement is not None and self.auto.agreement is not None:
+        if self.named.equal is not None and self.auto.equal is not None:
             answers = (
-                f", {100 * self.named.agreement:.1f} -> {100 * self.auto.agreement:.1f} % of equal answers"
+                f", {100 * self.named.equal:.1f} -> {100 * self.auto.equal:.1f} % of equal answers"
             )
         count = f"{self.samples} held-out calibration sample{'s' * (self.samples != 1)}"
         return (

@@ -278,5 +278,5 @@ def described(one: Output) -> str:
     """For logs and summaries."""
     if one.drop is not None:
         return f"{one.name} {-one.drop:+.4f}"
-    answers = "" if one.agreement is None else f", {100 * one.agreement:.1f} % of answers"
+    answers = "" if one.equal is None else f", {100 * one.equal:.1f} % of answers"
     return f"{one.name} {one.sqnr:.1f} dB (four of five samples {one.low:.1f}{answers})"
