@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,7 @@ class LiteBuilder:
     flat: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     whole: dict[str, int] = field(default_factory=dict)
     copies: dict[int, int] = field(default_factory=dict)  # of tensors that are an end twice
+    bodies: list[TfliteNetwork] = field(default_factory=list)  # of loops; the first one has number 1
     _taken: set[str] = field(default_factory=set)
 
     # --- tensors
@@ -292,7 +293,8 @@ class LiteBuilder:
         for value_id in outputs:
             index = self.home(value_id)
             given.append(self.copied(index) if index in (*fed, *given) else index)
-        return TfliteNetwork(tuple(self.tensors), tuple(self.operators), tuple(fed), tuple(given))
+        made = TfliteNetwork(tuple(self.tensors), tuple(self.operators), tuple(fed), tuple(given))
+        return replace(made, bodies=(made, *self.bodies)) if self.bodies else made
 
     def copied(self, index: int) -> int:
         """A tensor of its own with the same content, for an output that is an input or another output."""

@@ -74,7 +74,8 @@ PLAIN = ("LOGISTIC", "TANH", "RELU", "LOG", "PRELU")  # operators that have no o
 
 
 def written(network: TfliteNetwork, description: str = "") -> bytes:
-    """The file: one subgraph, one signature `serving_default` with the tensors' own names."""
+    """The file: the network, the bodies of its loops behind it by number, and one signature
+    `serving_default` with the tensors' own names."""
     with needs(
         "writing .tflite files needs the package tflite",
         kind=ModelError,
@@ -94,24 +95,15 @@ class _Writer:
         self.buffers = [self.table("Buffer")]  # the first is that of no constant
 
     def model(self, description: str) -> bytes:
-        net = self.network
-        tensors = [self.tensor(t) for t in net.tensors]
-        codes = list(dict.fromkeys((o.name, self.version(o)) for o in net.operators))
-        operators = [self.operator(o, codes.index((o.name, self.version(o)))) for o in net.operators]
-        graph = self.table(
-            "SubGraph",
-            Tensors=self.tables("SubGraph", "Tensors", tensors),
-            Inputs=self.numbers(net.inputs, np.int32),
-            Outputs=self.numbers(net.outputs, np.int32),
-            Operators=self.tables("SubGraph", "Operators", operators),
-            Name=self.b.CreateString("main"),
-        )
-        kinds = [self.code(name, version) for name, version in codes]
+        nets = (self.network, *self.network.bodies[1:])
+        codes = list(dict.fromkeys((o.name, version(net, o)) for net in nets for o in net.operators))
+        graphs = [self.subgraph(net, codes, f"body{k}" if k else "main") for k, net in enumerate(nets)]
+        kinds = [self.code(name, number) for name, number in codes]
         model = self.table(
             "Model",
             Version=3,
             OperatorCodes=self.tables("Model", "OperatorCodes", kinds),
-            Subgraphs=self.tables("Model", "Subgraphs", [graph]),
+            Subgraphs=self.tables("Model", "Subgraphs", graphs),
             Description=self.b.CreateString(description),
             Buffers=self.tables("Model", "Buffers", self.buffers),
             SignatureDefs=self.tables("Model", "SignatureDefs", [self.signature()]),
@@ -137,6 +129,18 @@ class _Writer:
         return int(self.b.CreateNumpyVector(np.asarray(values, dtype)))
 
     # --- parts of a model
+    def subgraph(self, net: TfliteNetwork, codes: Sequence[tuple[str, int]], name: str) -> int:
+        tensors = [self.tensor(t) for t in net.tensors]
+        operators = [self.operator(o, codes.index((o.name, version(net, o)))) for o in net.operators]
+        return self.table(
+            "SubGraph",
+            Tensors=self.tables("SubGraph", "Tensors", tensors),
+            Inputs=self.numbers(net.inputs, np.int32),
+            Outputs=self.numbers(net.outputs, np.int32),
+            Operators=self.tables("SubGraph", "Operators", operators),
+            Name=self.b.CreateString(name),
+        )
+
     def tensor(self, tensor: TfliteTensor) -> int:
         shape, name = self.numbers(tensor.shape, np.int32), self.b.CreateString(tensor.name)
         given = {"Shape": shape, "Name": name, "HasRank": True}
@@ -172,16 +176,10 @@ class _Writer:
     def option(self, value: Any) -> int:
         return self.numbers(value, np.int32) if isinstance(value, tuple) else value
 
-    def version(self, operator: Operator) -> int:
-        wide = any(
-            self.network.tensors[i].dtype == "int16" for i in (*operator.inputs, *operator.outputs) if i >= 0
-        )
-        return VERSIONS.get(operator.name, (1, 1))[wide]
-
-    def code(self, name: str, version: int) -> int:
+    def code(self, name: str, stated: int) -> int:
         number = getattr(self.tflite.BuiltinOperator, name)
         return self.table(
-            "OperatorCode", DeprecatedBuiltinCode=min(number, 127), Version=version, BuiltinCode=number
+            "OperatorCode", DeprecatedBuiltinCode=min(number, 127), Version=stated, BuiltinCode=number
         )
 
     def signature(self) -> int:
@@ -195,6 +193,12 @@ class _Writer:
             ports[side] = self.tables("SignatureDef", side, made)
         key = self.b.CreateString("serving_default")
         return self.table("SignatureDef", **ports, SignatureKey=key)
+
+
+def version(net: TfliteNetwork, operator: Operator) -> int:
+    """Of an operator, by the width of its codes."""
+    wide = any(net.tensors[i].dtype == "int16" for i in (*operator.inputs, *operator.outputs) if i >= 0)
+    return VERSIONS.get(operator.name, (1, 1))[wide]
 
 
 def options_of(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npuflow.base.errors import ModelError
@@ -11,9 +12,13 @@ from npuflow.export_tflite import elements, images, products, shapes
 from npuflow.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
 from npuflow.export_tflite.container import written
 from npuflow.export_tflite.forms import FORMS, LiteLayer
+from npuflow.export_tflite.loops import while_loop
 from npuflow.frontends.tflite.schema import Codes, TfliteNetwork, TfliteTensor
 from npuflow.ir.graph import Graph, prune
+from npuflow.ir.loops import FEW, loops
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array
+from npuflow.ir.unroll import written_out
 from npuflow.place.place import op_name
 from npuflow.whole.export_c.network import IntegerNetwork, network_of
 
@@ -58,20 +63,12 @@ class LiteModel:
 
 
 def to_tflite(graph: Graph, description: str = "") -> LiteModel:
-    """A ModelError with the list of layers that TFLite has no form for."""
-    network = network_of(graph, "a TFLite file of this kind computes in integers only")
+    """Loops of more than FEW steps are WHILE. A ModelError with the list of layers that TFLite has no form
+    for."""
+    network = network_of(written_out(graph, FEW), "a TFLite file of this kind computes in integers only")
     b = LiteBuilder(_core(network))
-    refused = []
-    for node in network.nodes:
-        site = b.graph.site(node)
-        call = site.op.to_onnx(site)
-        try:
-            if call.op_type not in FORMS:
-                raise LiteRefusal("no operator of TFLite in integers is this one")
-            FORMS[call.op_type](b, LiteLayer(site, call))
-        except LiteRefusal as why:
-            refused.append(f"{node.name} ({op_name(node)}): {why}")
-            _skipped(b, node.outputs)
+    refused = list[str]()
+    _units(b, refused)
     if not refused:
         try:
             made = b.network([value.id for _, value in network.outputs])
@@ -89,8 +86,35 @@ def to_tflite(graph: Graph, description: str = "") -> LiteModel:
             _end(name, value.id, made, b, i)
             for (name, value), i in zip(network.outputs, made.outputs, strict=True)
         ),
-        dict(Counter(o.name for o in made.operators)),
+        dict(Counter(o.name for one in (made, *made.bodies[1:]) for o in one.operators)),
     )
+
+
+def _units(b: LiteBuilder, refused: list[str]) -> None:
+    """All layers and loops. `refused`: what to say of those that have no form."""
+    owner = {i: loop for loop in loops(b.graph) for i in loop.nodes}
+    for i, node in enumerate(b.graph.nodes):
+        if i not in owner:
+            _layers(b, [node], refused)
+        elif i == owner[i].nodes[0]:
+            try:
+                while_loop(b, owner[i], lambda inner, nodes: _layers(inner, nodes, refused))
+            except LiteRefusal as why:
+                refused.append(f'the loop "{owner[i].name}": {why}')
+                _skipped(b, owner[i].outputs)
+
+
+def _layers(b: LiteBuilder, nodes: Sequence[Node], refused: list[str]) -> None:
+    for node in nodes:
+        site = b.graph.site(node)
+        call = site.op.to_onnx(site)
+        try:
+            if call.op_type not in FORMS:
+                raise LiteRefusal("no operator of TFLite in integers is this one")
+            FORMS[call.op_type](b, LiteLayer(site, call))
+        except LiteRefusal as why:
+            refused.append(f"{node.name} ({op_name(node)}): {why}")
+            _skipped(b, node.outputs)
 
 
 def _core(network: IntegerNetwork) -> Graph:

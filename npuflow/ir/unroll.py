@@ -23,9 +23,10 @@ StepOrder = Callable[[Graph, Sequence[Node]], list[Node]]
 LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
 
 
-def written_out(graph: Graph) -> Graph:
-    """The graph without loops. Loops of the host stay in a quantised graph."""
-    return _straight(graph, 0)[0]
+def written_out(graph: Graph, longest: int | None = None) -> Graph:
+    """The graph without loops, or without those of at most so many steps. Loops of the host stay in a
+    quantised graph."""
+    return _straight(graph, 0, longest=longest)[0]
 
 
 def rolled(graph: Graph, pairs: bool = False) -> Graph:
@@ -123,17 +124,20 @@ def _planned(graph: Graph, copied: Collection[str] = ()) -> Graph:
 
 
 def _straight(
-    graph: Graph, lead: int, copied: Collection[str] = (), order: StepOrder | None = None
+    graph: Graph, lead: int, copied: Collection[str] = (), order: StepOrder | None = None,
+    longest: int | None = None,
 ) -> tuple[Graph, _Straight]:
     """The graph without loops, and what was written. What only plans need is given to it: else the keys of
-    whoever writes loops out would hold it, too."""
+    whoever writes loops out would hold it, too. `longest`: loops of more steps stay."""
     made = _Straight(graph, lead, copied, order)
     if not has_loops(graph):
         return graph, made
     integer = any(node.is_integer for node in graph.nodes)
     first = {
         loop.nodes[0]: loop for loop in loops(graph)
-        if (not integer and not lead) or graph.nodes[loop.nodes[0]].is_integer
+        if (longest is None or loop.steps <= longest) and (
+            (not integer and not lead) or graph.nodes[loop.nodes[0]].is_integer
+        )
     }
     inner = {i for loop in first.values() for i in loop.nodes}
     for i, node in enumerate(graph.nodes):
