@@ -23,15 +23,16 @@ SAMPLES = 2  # that a file is checked with unless said otherwise
 
 
 def write(
-    source: Path, output: Path, check: int | None, sets: Sequence[str], cache: Path | None
+    source: Path, output: Path, check: int | None, sets: Sequence[str], cache: Path | None,
+    unroll: bool = False,
 ) -> list[str]:
     """Write the file, once LiteRT has computed what the program computes; what to report of it. `check`:
-    samples; None: some, where LiteRT is installed."""
+    samples; None: some, where LiteRT is installed. `unroll`: loops step after step."""
     from npuflow.export_tflite.export import to_tflite
     from npuflow.ir.unroll import written_out
 
     graph, numerics = graph_of(source, sets, cache, "tflite")
-    graph = written_out(graph)
+    graph = written_out(graph) if unroll else graph
     with Working("writing TFLite"):
         model = to_tflite(graph, source.stem)
     told = []

@@ -127,6 +127,9 @@ def tflite(
             "installed, 0 for none.",
         ),
     ] = None,
+    unroll: Annotated[
+        bool, typer.Option("--unroll", help="Loops step after step, for compilers without WHILE.")
+    ] = False,
     sets: SetOption = None,
     cache: CacheOption = None,
     as_json: JsonOption = False,
@@ -135,7 +138,7 @@ def tflite(
     compilers that read TFLite (Vela)."""
     from npuflow.cli._export_tflite import write
 
-    _report("tflite", output, write(source, output, check, sets or [], cache), as_json)
+    _report("tflite", output, write(source, output, check, sets or [], cache, unroll), as_json)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from npuflow.base.extras import needs
 from npuflow.export_tflite.export import LiteModel, to_tflite
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
+from npuflow.ir.loops import steps_of
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.run.interpret import Interpreter
 from npuflow.whole.export_c.network import network_of
@@ -65,8 +67,8 @@ class LiteSession:
 
 
 def judge_layers(graph: Graph, numerics: Numerics, given: Mapping[str, Array]) -> dict[str, Judgement]:
-    """Every layer alone, on the program's own codes: what its arithmetic and LiteRT's differ by. Layers that
-    are the same tensor in the file are left out."""
+    """Every layer alone, on the program's own codes: what its arithmetic and LiteRT's differ by; those of a
+    loop on the codes of all steps. Layers that are the same tensor in the file are left out."""
     network = network_of(graph)
     names = {value.id: name for name, value in network.inputs}
     whole = prune(
@@ -79,14 +81,34 @@ def judge_layers(graph: Graph, numerics: Numerics, given: Mapping[str, Array]) -
     )
     kept = Interpreter(whole, numerics).run({i: given[name] for i, name in names.items()})
     kept |= {i: given[name] for i, name in names.items()}
-    found = {}
-    for node in whole.nodes:
+    found, steps = {}, steps_of(whole)
+    for name, node in _named(n for n in whole.nodes if not n.op.border_of_loop).items():
         inputs = tuple(dict.fromkeys(i for i in node.inputs if i and whole.const(i) is None))
         outputs = tuple(o for o in node.outputs if o)
         model = to_tflite(prune(whole.replaced(inputs=inputs, outputs=outputs, nodes=(node,))))
         if model.operators:
-            found[node.name] = judge(model, [({i: kept[i] for i in inputs}, {o: kept[o] for o in outputs})])
+            times = steps.get(outputs[0], 1)
+            found[name] = judge(
+                model, zip(*(_by_step(whole, times, ids, kept) for ids in (inputs, outputs)), strict=True)
+            )
     return found
+
+
+def _named(nodes: Iterable[Node]) -> dict[str, Node]:
+    """Nodes by name; of several that came of one layer the later ones by their results, too."""
+    found: dict[str, Node] = {}
+    for node in nodes:
+        name = node.name if node.name not in found else f"{node.name}: {next(filter(None, node.outputs))}"
+        found[name] = node
+    return found
+
+
+def _by_step(
+    graph: Graph, steps: int, ids: Sequence[str], codes: Mapping[str, Array]
+) -> list[dict[str, Array]]:
+    """The codes of a layer's values, step by step where it is in a loop."""
+    rows = {i: codes[i].reshape(steps, *graph.type(i).shape) for i in ids}
+    return [{i: row[k] for i, row in rows.items()} for k in range(steps)]
 
 
 def judge(model: LiteModel, samples: Iterable[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> Judgement:
@@ -115,8 +137,8 @@ def unequal(graph: Graph, numerics: Numerics, given: Mapping[str, Array]) -> dic
     """Layers that compute other codes in LiteRT than in the program, beyond what rounding explains, each on
     the program's own codes."""
     bits = {
-        n.name: max(q.bits for o in n.outputs if o and (q := graph.values[o].quant) is not None)
-        for n in network_of(graph).nodes
+        name: max(q.bits for o in n.outputs if o and (q := graph.values[o].quant) is not None)
+        for name, n in _named(n for n in network_of(graph).nodes if not n.op.border_of_loop).items()
     }
     return {
         name: one
