@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from npuflow.frontends.tflite.network import PLAIN, TfliteBuilder, TfliteOperatorError, element
+from npuflow.frontends.tflite.network import PLAIN, TfliteBuilder, TfliteOperatorError, element, quant_of
 from npuflow.frontends.tflite.schema import Operator
 from npuflow.frontends.tflite.while_loops import StepForm, StepPart
 from npuflow.ir.op import OPS
@@ -20,8 +20,7 @@ def steps(builder: TfliteBuilder, operator: Operator, convert: Convert) -> None:
     origin = builder.origin
     borders = _Borders(builder, builder.free(f"{origin}:loop"), form.steps, origin)
     for k, (initial, now, _, _) in enumerate(form.carried):
-        name = borders.add("carry", builder.value(initial), builder.tensor(now).name, index=k)
-        builder.forms[now] = {PLAIN: name}
+        builder.forms[now] = {PLAIN: borders.carried(k, initial, now)}
     for outer, inner in form.captured:
         builder.forms[inner] = {PLAIN: borders.captured(outer, inner)}
     for one in form.read:
@@ -51,6 +50,18 @@ class _Borders:
         op = OPS[f"loop{kind}"](loop=self.loop, steps=self.steps, **more)
         return self.builder.graph.add(op, (source,), (out,), (self.origin,))[0]
 
+    def carried(self, index: int, initial: int, now: int) -> str:
+        name = self.add("carry", self.builder.value(initial), self.builder.tensor(now).name, index=index)
+        return self.coded(name, now)
+
+    def coded(self, value: str, index: int) -> str:
+        """A value whose codes are those of a tensor: they are stated."""
+        codes = self.builder.activation(self.builder.tensor(index))
+        quant = None if codes is None else quant_of(codes, self.builder.tensor(index))
+        if quant is not None:
+            self.builder.state(value, quant)
+        return value
+
     def part(self, one: StepPart) -> str:
         """What a step has of a tensor of the outside, in the shape in which it reads it."""
         builder, wanted = self.builder, self.builder.tensor(one.part)
@@ -58,17 +69,19 @@ class _Borders:
         size, *rest = row or [1]
         whole = self.real(one.whole)
         if row:
-            whole = builder.node("Reshape", [whole, builder.shape([self.steps * size, *rest])])
+            rows = builder.shape([self.steps * size, *rest])
+            whole = self.coded(builder.node("Reshape", [whole, rows]), one.whole)
         if tuple(row) == wanted.shape and wanted.dtype != "bool":
-            return self.add("slice", whole, wanted.name, reverse=one.back)
+            return self.coded(self.add("slice", whole, wanted.name, reverse=one.back), one.part)
         lone = self.add("slice", whole, builder.free(f"{wanted.name}:row"), reverse=one.back)
+        self.coded(lone, one.part)
         return self.back(builder.node("Reshape", [lone, builder.shape(wanted.shape)]), one.part)
 
     def captured(self, outer: int, inner: int) -> str:
         """A value of the outside, in every step."""
         name = self.builder.tensor(inner).name
         if self.builder.tensor(inner).dtype != "bool":
-            return self.add("capture", self.builder.value(outer), name)
+            return self.coded(self.add("capture", self.builder.value(outer), name), inner)
         return self.back(self.add("capture", self.real(outer), self.builder.free(f"{name}:real")), inner)
 
     def real(self, index: int) -> str:
@@ -82,12 +95,12 @@ class _Borders:
         """Numbers as what a tensor of the step is, under its name."""
         tensor = self.builder.tensor(index)
         if tensor.dtype != "bool":
-            return self.builder.node("Identity", [value], tensor.name)
+            return self.coded(self.builder.node("Identity", [value], tensor.name), index)
         return self.builder.node("Cast", [value], tensor.name, to=element("bool"))
 
     def rows(self, one: StepPart, value: str) -> None:
         """What all steps made."""
         builder, shape = self.builder, self.builder.tensor(one.whole).shape
         name = builder.free(f"{builder.tensor(one.whole).name}:rows")
-        made = self.add("stack", value, name, reverse=one.back)
+        made = self.coded(self.add("stack", value, name, reverse=one.back), one.whole)
         builder.node("Reshape", [made, builder.shape(shape)], builder.result(one.whole))

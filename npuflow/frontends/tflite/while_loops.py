@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from npuflow.frontends._nodes.loop import CannotLoopError
-from npuflow.frontends.tflite.network import ROUNDED
+from npuflow.frontends.tflite.network import ROUNDED, quant_of
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.frontends.tflite.while_trace import WhileTrace, followed, makers
 from npuflow.ir.loops import FEW
@@ -96,6 +96,7 @@ class _WhileLoop:
                 continue
             item, back = self._written(own, out)
             if item >= 0:
+                self._keeps_codes(self.tensors[self.inputs[k]], self.body.tensors[item])
                 wanted.append(item)
                 results[k] = self.new(replace(self.tensors[self.inputs[k]], data=None))
                 stacked.append((item, results[k], back))
@@ -154,14 +155,13 @@ class _WhileLoop:
             made = [o for o in operator.outputs if o in needed and o not in self.places]
             if made:
                 for o in operator.outputs:
-                    self._real(o)
                     self.places[o] = self.new(self.body.tensors[o])
                 inputs = tuple(self.places[i] if i >= 0 else -1 for i in operator.inputs)
                 outputs = tuple(self.places[o] for o in operator.outputs)
                 found.append(replace(operator, inputs=inputs, outputs=outputs))
         for index in wanted:
             tensor = self.body.tensors[index]
-            if tensor.dtype != "float32":
+            if not is_real(tensor):
                 raise CannotLoopError(f'"{tensor.name}" is handed on as {tensor.dtype}')
         return found
 
@@ -308,19 +308,26 @@ class _WhileLoop:
     # --- what a loop of the graph cannot hold
     def _carries(self, own: int, out: int, initial: TfliteTensor) -> None:
         tensors = initial, self.body.tensors[own], self.body.tensors[out]
-        self._crosses(initial, ("float32",))
+        self._crosses(initial, bools=False)
         if len({tensor.shape for tensor in tensors}) > 1 or tensors[2].data is not None:
             raise CannotLoopError(f'the type of "{initial.name}" changes from step to step')
-        self._real(own)
+        self._keeps_codes(*tensors)
 
-    def _real(self, index: int) -> None:
-        tensor = self.body.tensors[index]
-        if tensor.codes is not None and tensor.dtype in ROUNDED:
-            raise CannotLoopError(f'"{tensor.name}" is rounded to codes in every step')
+    def _keeps_codes(self, first: TfliteTensor, *others: TfliteTensor) -> None:
+        """Values that are one in a loop have one type."""
+        if any((one.dtype, one.codes) != (first.dtype, first.codes) for one in others):
+            raise CannotLoopError(f'"{first.name}" has other codes from step to step')
 
-    def _crosses(self, tensor: TfliteTensor, kinds: Sequence[str] = ("float32", "bool")) -> None:
-        if tensor.dtype not in kinds or not tensor.shape:
+    def _crosses(self, tensor: TfliteTensor, bools: bool = True) -> None:
+        if not (is_real(tensor) or (bools and tensor.dtype == "bool")) or not tensor.shape:
             raise CannotLoopError(f'"{tensor.name}" of {tensor.dtype} goes through its steps')
+
+
+def is_real(tensor: TfliteTensor) -> bool:
+    """Whether a tensor holds real numbers, as floats or as codes that networks compute with."""
+    if tensor.dtype == "float32":
+        return True
+    return tensor.dtype in ROUNDED and tensor.codes is not None and quant_of(tensor.codes, tensor) is not None
 
 
 def _gathered(operator: Operator, rows: Sequence[Array]) -> list[int] | None:
