@@ -1,7 +1,8 @@
 """Loops as WHILE: a condition that counts steps, and a body that is one of them.
 
 A step reads its part of a tensor with GATHER at the counter, and writes what is stacked with
-DYNAMIC_UPDATE_SLICE. All tensors that a loop reads or makes are states of the WHILE; constants are in the body.
+DYNAMIC_UPDATE_SLICE. All tensors that a loop reads or makes are states of the WHILE; constants are in the
+body.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from math import prod
 
 import numpy as np
 
-from npuflow.export_tflite.builder import NHWC, PLAIN, LiteBuilder, codes_of
-from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
+from npuflow.export_tflite.builder import NHWC, PLAIN, LiteBuilder
+from npuflow.frontends.tflite.schema import TfliteNetwork, TfliteTensor
 from npuflow.ir.borders import ENTERS, LEAVES, border
-from npuflow.ir.graph import Graph
 from npuflow.ir.loops import Loop
 from npuflow.ir.op import Node
 

@@ -89,6 +89,7 @@ class _WhileLoop:
         carried, stacked = list[tuple[int, int, int, int]](), list[tuple[int, int, bool]]()
         for k, (own, out) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
             last = self.trace.last[k]
+            self._keeps_codes(self.tensors[self.inputs[k]], self.body.tensors[own])
             if own == out:
                 continue
             if last is not None and own in self.trace.values:
@@ -311,7 +312,7 @@ class _WhileLoop:
         self._crosses(initial, bools=False)
         if len({tensor.shape for tensor in tensors}) > 1 or tensors[2].data is not None:
             raise CannotLoopError(f'the type of "{initial.name}" changes from step to step')
-        self._keeps_codes(*tensors)
+        self._keeps_codes(initial, tensors[2])
 
     def _keeps_codes(self, first: TfliteTensor, *others: TfliteTensor) -> None:
         """Values that are one in a loop have one type."""
