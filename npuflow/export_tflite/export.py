@@ -148,4 +148,5 @@ def _end(name: str, value_id: str, made: TfliteNetwork, b: LiteBuilder, index: i
     quant, tensor = b.graph.values[value_id].quant, made.tensors[index]
     assert quant is not None
     turned = b.forms.get((value_id, NHWC, quant.bits)) == b.copies.get(index, index)
-    return End(name, tensor, turned, 0 if quant.signed else 1 << (quant.bits - 1))
+    whole = quant.signed or tensor.codes is None
+    return End(name, tensor, turned, 0 if whole else 1 << (quant.bits - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -163,6 +164,37 @@ def gather(b: LiteBuilder, layer: LiteLayer) -> None:
     x = b.read(layer.x, PLAIN)
     axis = int(layer.get("axis", 0)) % len(layer.site.shape(0))
     b.give(layer.y, "GATHER", [x, b.ints(indices, "indices")], codes=b.tensors[x].codes, Axis=axis)
+
+
+@form("Lookup")
+def lookup(b: LiteBuilder, layer: LiteLayer) -> None:
+    """Rows of a table by whole numbers that are an input or places."""
+    site, index = layer.site, layer.site.node.inputs[1]
+    if index not in b.whole and index in b.graph.inputs:
+        b.whole[index] = b.tensor(index, site.shape(1), "int32")
+    if index not in b.whole or len(site.shape(1)) != 1:
+        raise LiteRefusal("rows by numbers that are neither an input nor places of elements")
+    at = rows_of(b, layer, b.whole[index], site.quant(1).lo < 0)
+    x = b.read(layer.x, PLAIN)
+    b.give(layer.y, "GATHER", [x, at], codes=b.tensors[x].codes, Axis=1)
+
+
+def rows_of(b: LiteBuilder, layer: LiteLayer, index: int, signed: bool) -> int:
+    """Whole numbers as rows: negative ones count from the end, and the last row stands for all outside."""
+    shape, end = b.tensors[index].shape, layer.site.shape(0)[1]
+
+    def made(name: str, *inputs: int, dtype: str = "int32", **options: Any) -> int:
+        found = b.tensor(f"{layer.y}:{name.lower()}", shape, dtype)
+        b.add(name, inputs, [found], **options)
+        return found
+
+    last = b.ints([end - 1], "last")
+    if signed:
+        zero, wrap = b.ints([0], "zero"), b.ints([int(layer.get("wrap") or end)], "wrap")
+        behind = made("ADD", index, wrap, FusedActivationFunction=0)
+        row = made("SELECT_V2", made("LESS", index, zero, dtype="bool"), behind, index)
+        index = made("SELECT_V2", made("LESS", row, zero, dtype="bool"), last, row)
+    return made("MINIMUM", index, last)
 
 
 @form("Expand")

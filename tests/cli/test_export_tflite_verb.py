@@ -46,6 +46,25 @@ def test_a_file_is_checked_unless_said_otherwise(
     assert unchecked.code == 0 and "LiteRT" not in unchecked.out and (built / "net.tflite").exists()
 
 
+def test_loops_are_written_out_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from tests.networks.lite_loops import TARGET
+    from tests.networks.looped import quantised
+    from tests.rules.test_recurrent import layer
+
+    graph, _ = quantised(layer("LSTM", steps=9), TARGET)
+    monkeypatch.setattr("npuflow.cli._export_tflite.graph_of", lambda *_: (graph, TARGET.numerics))
+    where = ["net.toml", "-o", str(tmp_path / "net.tflite")]
+    done = call(capfd, "export", "tflite", *where)
+    assert done.code == 0 and "WHILE 1" in done.out and "LiteRT on 2 random samples: " in done.out, done.err
+    size = (tmp_path / "net.tflite").stat().st_size
+    done = call(capfd, "export", "tflite", *where, "--unroll")
+    assert done.code == 0 and "WHILE" not in done.out, done.err
+    assert (tmp_path / "net.tflite").stat().st_size > 2 * size
+
+
 def test_without_litert_a_note_says_that_nothing_was_checked(
     built: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ FORMLESS = {"quantizelinear", "dequantizelinear", "host"}
 # operators that have a form, some of whose samples may be refused
 EIGHT = """
 abs add argextreme averagepool clip concat conv convtranspose depthtospace exp expand gather gelu gemm
-globalaveragepool globalmaxpool hardsigmoid hardswish leakyrelu log matmul max maxpool min mul
+globalaveragepool globalmaxpool hardsigmoid hardswish leakyrelu log lookup matmul max maxpool min mul
 pad prelu reducemax reducemean reducesum relu requantize reshape resize sigmoid silu slice
 softmax spacetodepth split sub tanh topk transpose
 """

@@ -25,7 +25,7 @@ from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import random_samples
 from tests.frontends.tflite_judged import integers
 from tests.networks.lite_loops import TARGET, WIDE, both, different, drawn
-from tests.networks.looped import ranges_of
+from tests.networks.looped import free_length, ranges_of
 from tests.networks.onnx_text import normal
 from tests.rules.test_recurrent import layer
 from tests.tiers import often
@@ -38,6 +38,7 @@ NETWORKS = {
     "gru both ways": {"op": "GRU", **TWO},
     "gru backwards": {"op": "GRU", "attributes": 'direction="reverse", linear_before_reset=1'},
     "rnn": {"op": "RNN"},
+    "masked lstm both ways": {"op": "LSTM", "lengths": "input", "batch": 3, **TWO},
     "lstm both ways": {"op": "LSTM", "batch": 3, "states": "input", **TWO},
     "peepholes": {"op": "LSTM", "peepholes": True, "states": "constant"},
 }
@@ -71,6 +72,8 @@ output held
 def recurrent(name: str, bits: int = 8, steps: int = 9) -> Graph:
     graph = rewrite(graph_of(layer(**{"steps": steps, **NETWORKS[name]}))).graph
     feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    if "lengths" in feeds:
+        feeds["lengths"] = np.array([1, 9, 4], np.int32)
     return integer(graph, feeds, Activations() if bits == 8 else WIDE)
 
 
@@ -103,6 +106,14 @@ def test_values_that_change_places_and_leave_in_both_orders() -> None:
     graph = integer(graph, {i: normal(k, *graph.type(i).shape) for k, i in enumerate(graph.inputs)}, WIDE)
     models = both(graph)
     assert models[0].operators["WHILE"] == 1 and not different(graph, models)
+
+
+def test_any_number_of_steps_is_a_mask() -> None:
+    """All steps of the longest run; what lies behind the length reaches no result."""
+    graph, _, _ = free_length(lambda n: layer("GRU", steps=n), 7, TARGET)
+    models = both(graph)
+    assert graph.lengths and models[0].operators["WHILE"] == 1 and not different(graph, models)
+    assert [end.name for end in models[0].inputs if end.index] == [graph.lengths[0].name]
 
 
 def test_the_file_does_not_grow_with_the_steps() -> None:
