@@ -60,7 +60,8 @@ def different(graph: Graph, models: tuple[LiteModel, LiteModel], count: int = 2)
     return list(found)
 
 
-def main(first: int, behind: int) -> None:
+def compared(first: int, behind: int) -> str:
+    """How many seeds were compared, and differ; those are printed."""
     count, kinds = Counter[str](), Counter[str]()
     for seed in range(first, behind):
         graph = drawn(seed)
@@ -77,9 +78,10 @@ def main(first: int, behind: int) -> None:
         count["differ"] += bool(wrong)
         if wrong:
             print(f"seed {seed}: {', '.join(wrong)}", flush=True)
-    print(f"{behind - first} seeds from {first} on: {dict(count)}, {kinds['WHILE']} WHILE", flush=True)
+    listed = ", ".join(f"{n} {what}" for what, n in count.items())
+    return f"{behind - first} seeds from {first} on: {listed}; {kinds['WHILE']} WHILE"
 
 
 if __name__ == "__main__":
     random_loops.STEPS = LONG if "long" in sys.argv else random_loops.STEPS
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    print(compared(int(sys.argv[1]), int(sys.argv[2])))
