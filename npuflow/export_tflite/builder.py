@@ -68,6 +68,7 @@ class LiteBuilder:
     copies: dict[int, int] = field(default_factory=dict)  # of tensors that are an end twice
     bodies: list[TfliteNetwork] = field(default_factory=list)  # of loops; the first one has number 1
     _taken: set[str] = field(default_factory=set)
+    _counts: dict[str, int] = field(default_factory=dict)  # of a name the next number to try
 
     # --- tensors
     def tensor(
@@ -79,10 +80,11 @@ class LiteBuilder:
         data: Array | None = None,
     ) -> int:
         """A new tensor; its name is made unique."""
-        free, count = name, 1
+        free, count = name, self._counts.get(name, 1)
         while free in self._taken:
             free, count = f"{name}#{count}", count + 1
         self._taken.add(free)
+        self._counts[name] = count
         self.tensors.append(TfliteTensor(free, tuple(int(d) for d in shape), dtype, data, codes))
         return len(self.tensors) - 1
 
