@@ -136,7 +136,8 @@ def main() -> None:
     text += "\n\nRandom loops in both forms, reference kernels, two random inputs each:\n\n"
     text += "\n".join(f"- {one}" for one in found) + "\n"
     if placed:
-        text += "\nOperators of the files with WHILE, bodies among them, in Vela (`--vela`, ethos-u85-256):\n\n"
+        text += "\nOperators of the files with WHILE, bodies among them, in Vela (`--vela`, "
+        text += "ethos-u85-256):\n\n"
         text += "\n".join(f"- {one}" for one in placed) + "\n"
     study.write(__file__, text)
 
