@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from npuflow.base.errors import ModelError
 from npuflow.base.wording import counted
 from npuflow.export_tflite import elements, images, products, shapes
-from npuflow.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
+from npuflow.export_tflite.builder import DTYPES, NHWC, PLAIN, LiteBuilder, LiteRefusal
 from npuflow.export_tflite.container import written
 from npuflow.export_tflite.forms import FORMS, LiteLayer
 from npuflow.export_tflite.loops import while_loop
@@ -128,8 +128,9 @@ def _skipped(b: LiteBuilder, outputs: tuple[str, ...]) -> None:
     """Values of a refused layer, so that those behind it are judged as well."""
     for value_id in outputs:
         if value_id:
-            codes = Codes((1.0,), (0,), None)
-            b.alias(value_id, PLAIN, b.tensor(value_id, b.graph.type(value_id).shape, "int8", codes))
+            value, codes = b.graph.values[value_id], Codes((1.0,), (0,), None)
+            dtype = DTYPES.get(value.quant.bits if value.quant else 8, "int8")
+            b.alias(value_id, PLAIN, b.tensor(value_id, value.type.shape, dtype, codes))
 
 
 def _refusal(refused: list[str]) -> ModelError:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.export_tflite.builder import DTYPES, NHWC, PLAIN, LiteBuilder, LiteRefusal, codes_of
-from npuflow.export_tflite.elements import places, requantised
+from npuflow.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal, codes_of
+from npuflow.export_tflite.elements import places
 from npuflow.export_tflite.forms import LiteLayer, form
 from npuflow.ir.op import Node
 
@@ -145,10 +145,6 @@ def pad(b: LiteBuilder, layer: LiteLayer) -> None:
     if mode != "constant":
         raise LiteRefusal(f"padding by mode {mode}")
     quant, fill = layer.site.out_quant, layer.site.param("fill")
-    own, dtype = codes_of(quant, layer.y)[0], DTYPES[quant.bits]
-    if (tensor.codes, tensor.dtype) != (own, dtype):  # the filling is a code of the result
-        inputs[0] = requantised(b, x, own, dtype)
-        codes, tensor = own, b.tensors[inputs[0]]
     code = np.array([fill - codes_of(quant, layer.y)[1]], tensor.dtype)
     if code[0] == codes.zero[0]:
         b.give(layer.y, "PAD", inputs, layout, codes=codes)

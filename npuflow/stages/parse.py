@@ -17,6 +17,8 @@ from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.loops import steps_of
+from npuflow.ir.op import OPS
+from npuflow.ir.queries import kind
 from npuflow.ir.text import operators
 from npuflow.ir.types import FloatType, GroupedType, QuantType
 from npuflow.ir.verify import verify
@@ -163,7 +165,22 @@ def rewritten(
     done = rewrite(graph, names, most=most, hardware=hardware, loops=loops, kept=in_groups(reading.stated))
     final = with_known_outputs(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
+    final = _codes_in_loops(final, stated)
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
+
+
+def _codes_in_loops(graph: Graph, stated: Mapping[str, Any]) -> Graph:
+    """The graph where nodes of loops that put codes into others are operators of the NPU: the host, which
+    runs an Identity, would run the whole loop. Rules come before: they know an Identity."""
+    inner = steps_of(graph)
+    nodes = tuple(
+        replace(node, op=OPS["requantize"]())
+        if kind(node) == "host:identity" and node.outputs[0] in inner
+        and all(isinstance(stated.get(v), QuantType) for v in (node.inputs[0], node.outputs[0]))
+        else node
+        for node in graph.nodes
+    )
+    return graph if nodes == graph.nodes else graph.replaced(nodes=nodes)
 
 
 def in_groups(stated: Mapping[str, QuantType | FloatType | GroupedType]) -> tuple[str, ...]:

@@ -125,45 +125,33 @@ def test_few_steps_are_written_out() -> None:
     assert "WHILE" not in to_tflite(recurrent("lstm", steps=3)).operators
 
 
-@pytest.mark.parametrize("name", often([name for name in NETWORKS if name != "rnn"], 2))
-def test_a_written_file_is_read_back_as_a_loop_with_the_same_codes(name: str) -> None:
-    graph = recurrent(name)
-    made = [read(model.model) for model in both(graph)]
-    assert [loop.steps for loop in loops(made[0])] == [9] * len(loops(graph)) and not loops(made[1])
-    mine, wanted = ([found[o] for o in one.outputs] for one in made for found in [interpreted(one)])
-    for one, other in zip(mine, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def interpreted(graph: Graph) -> dict[str, np.ndarray]:
-    feed = {i: normal(k, *graph.type(i).shape) for k, i in enumerate(graph.inputs)}
-    return dict(Interpreter(graph, TARGET.numerics).run(feed))
-
-
-def test_both_roundings_of_a_carried_value_are_read() -> None:
-    """That of TFLite's own tanh, and that to the scale of what is carried: as LiteRT computes."""
-    model = to_tflite(recurrent("rnn"))
-    graph, session = read(model.model), LiteSession(model).runtime
-    (given,), ends = session.get_input_details(), session.get_output_details()
-    scale, zero = given["quantization"]
-    codes = np.rint(normal(0, *given["shape"]) / np.float32(scale)) + zero
-    session.set_tensor(given["index"], codes.clip(-128, 127).astype(np.int8))
+@pytest.mark.parametrize("name", often(NETWORKS, 2))
+def test_a_written_file_is_read_back_as_a_loop_that_gives_litert_s_codes(name: str) -> None:
+    """Also what a step rounds twice: to TFLite's own scale of a tanh, and to that of what is carried."""
+    written = to_tflite(recurrent(name))
+    graph, session = integers(written.model, TARGET), LiteSession(written).runtime
+    assert [loop.steps for loop in loops(graph)] == [9] * len(loops(recurrent(name)))
+    assert all(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes)
+    feeds = {i: np.array([1, 9, 4], np.int32) for i in graph.inputs if graph.type(i).dtype != "float32"}
+    feeds |= {i: normal(k, *graph.type(i).shape) for k, i in enumerate(graph.inputs) if i not in feeds}
+    for end in session.get_input_details():
+        scale, zero = end["quantization"]
+        codes = np.rint(feeds[end["name"]] / np.float32(scale or 1)) + zero
+        session.set_tensor(end["index"], codes.clip(-128, 127).astype(end["dtype"]))
     session.invoke()
-    found = interpreted(graph)
-    for end, output in zip(ends, graph.outputs, strict=True):
-        real = session.get_tensor(end["index"]).astype(np.float32) * np.float32(end["quantization"][0])
-        np.testing.assert_allclose(found[output], real, rtol=1e-6)
-
-
-def read(data: bytes) -> Graph:
-    return integers(data, TARGET, rules=None)
+    found = Interpreter(graph, TARGET.numerics).run(feeds)
+    for end, output in zip(session.get_output_details(), graph.outputs, strict=True):
+        scale, zero = end["quantization"]
+        wanted = session.get_tensor(end["index"]).astype(np.int32) - zero
+        apart = np.abs(np.rint(found[output] / np.float32(scale)) - wanted)
+        assert apart.max() <= 2 and np.count_nonzero(apart) <= apart.size / 5
 
 
 @pytest.mark.parametrize("seed", often(RANDOM, 2))
 def test_random_loops_are_read_back_as_loops(seed: int) -> None:
     graph = drawn(seed)
     assert graph is not None
-    found = read(to_tflite(graph).model)
+    found = integers(to_tflite(graph).model, TARGET)
     assert sorted(one.steps for one in loops(found)) == sorted(
         one.steps for one in loops(graph) if one.steps > FEW
     )

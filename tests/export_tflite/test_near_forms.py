@@ -152,3 +152,11 @@ def test_other_operators_that_nearly_match(made: str, body: str, held: dict[str,
     weights = {name: np.array(values, np.int64) for name, values in held.items()}
     _, found = compared(model(f"{IMAGE} => float[{made}] y", body, weights))
     assert found.worst <= 1, found
+
+
+def test_layers_behind_a_refused_one_are_judged_in_its_width() -> None:
+    """A filling of 16 bits behind a Softplus."""
+    held = {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.array(-3.0, np.float32)}
+    data = model("float[1,4,6,6] x => float[1,4,8,8] y", "a = Softplus(x) y = Pad(a, p, v)", held)
+    with pytest.raises(ModelError, match="1 layer without a TFLite form: a "):
+        to_tflite(quantised(data, WIDE))

@@ -15,23 +15,16 @@ from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import Interpreter
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed
 from npuflow.testing.quantised import quantize_graph
 
 
-def integers(
-    data: bytes, target: Target, feeds: Sequence[np.ndarray] = (), rules: Sequence[str] | None = ()
-) -> Graph:
+def integers(data: bytes, target: Target, feeds: Sequence[np.ndarray] = ()) -> Graph:
     """The integer network. Values that the file leaves in float have the range that they have on `feeds`;
-    without feeds one that nothing depends on. `rules`: that are applied first; None: all."""
+    without feeds one that nothing depends on."""
     found = parsed(data, FRONTENDS["tflite"](), ModelTable(None))  # type: ignore[arg-type]
-    if rules is None or rules:
-        graph = rewrite(found.graph, rules).graph
-        kept = {name: quant for name, quant in found.stated.items() if name in graph.values}
-        found = replace(found, graph=graph, stated=kept)
     placed = place(found.graph, target)
     ranges = dict.fromkeys(found.graph.values, (-1.0, 1.0))
     if feeds:
