@@ -49,14 +49,19 @@ def graph_of(recipe: Path, cache: Path, sets: list[str]) -> Any:
     return product.graph  # type: ignore[attr-defined]
 
 
-def scores(graph: Any, numerics: Any, windows: Any) -> text_perplexity.Scores:
-    from npuflow.whole.execute.executor import Executor
-
-    run, rows = Executor(graph, numerics, 1), []
+def state_of(graph: Any) -> dict[str, Any]:
+    """An empty state."""
     held: dict[str, Any] = {}
     for _, given in graph.state:
         kind, quant = graph.values[given].type, graph.values[given].quant
         held[given] = np.zeros(kind.shape, kind.dtype if quant is None else quant.dtype)
+    return held
+
+
+def scores(graph: Any, numerics: Any, windows: Any) -> text_perplexity.Scores:
+    from npuflow.whole.execute.executor import Executor
+
+    run, rows, held = Executor(graph, numerics, 1), [], state_of(graph)
     for at, window in enumerate(windows):
         begun = time.perf_counter()
         logits = run.run({**held, "tokens": window[None]})["logits:all"].reshape(len(window), -1)[:-1]

@@ -25,9 +25,9 @@ from npuflow.quantise.candidate import Note as Note
 from npuflow.quantise.candidate import Quantization as Quantization
 from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
-from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
+from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_codes, of_node, without_groups
 from npuflow.quantise.ports import bare, own_names
-from npuflow.quantise.rounded import chosen, recoded, replaced
+from npuflow.quantise.rounded import all_chosen, chosen, recoded, replaced
 from npuflow.quantise.scales import Range, activation_inputs, activation_types, checked_rows, whole_types
 from npuflow.quantise.stated import as_narrow, usable
 from npuflow.quantise.trimmed import changing
@@ -255,6 +255,10 @@ class _Builder:
                 inputs[i] = self.as_codes(value_id, self.types[value_id])
         blocks = self.config.blocks(names_of(node), op_name(node))
         groups = {} if blocks else self.groups(node, number)
+        free = {i: node.inputs[i] for i in groups if node.inputs[i] not in self.fixed}
+        scheme = self.config.weights_of(names_of(node), op_name(node))
+        for i, one in all_chosen(self.rounded, free, scheme, self.numerics).items():
+            real, groups[i] = replaced(real, i, one), of_codes(one, number, self.numerics)
         for i, (array, kind) in constants(real, quant, blocks, groups).items():
             inputs[i] = self.stored(node.inputs[i], array, kind)
         return self.prepared(replace(node, op=operator(real, blocks), inputs=tuple(inputs), params=()))
@@ -266,8 +270,7 @@ class _Builder:
         return of_node(self.source.site(node), scheme, stated, number, self.numerics)
 
     def weighted(self, node: Node, made: Node, source: int, weight: int) -> Node:
-        """The node with the codes of its constant weight, and bias, for the type
-        that its input `source` has."""
+        """The node with the codes of its constant weight, and bias, for the type that its input has."""
         real, inputs = self.source.site(node), list(made.inputs)
         x, y = self.values[made.inputs[source]].quant, self.types[node.outputs[0]]
         assert x is not None
@@ -294,8 +297,7 @@ class _Builder:
         return replace(made, inputs=tuple(inputs))
 
     def narrower(self, node: Node, made: Node, source: int, weight: int, error: Overflow) -> Node:
-        """A layer of constant weights over narrower codes of its wide input, as wide
-        as its accumulator allows."""
+        """A layer of constant weights over narrower codes of its input, as wide as its sums allow."""
         wide, first = self.values[made.inputs[source]], error
         assert wide.quant is not None
         bits = wide.quant.bits
@@ -334,8 +336,7 @@ class _Builder:
         return found
 
     def narrowed(self, node: Node, operands: tuple[int, ...], error: Overflow) -> Node:
-        """The node over narrower codes of its wide operands, as wide as its accumulator
-        allows; each is requantised first."""
+        """The node over narrower codes of its wide operands, as wide as its sums allow, each requantised."""
         types = [self.values[node.inputs[i]].quant for i in operands]
         widths = [q.bits for q in types if q is not None]
         if len(operands) < 2 or any(self.values[node.inputs[i]].const for i in operands):

@@ -17,6 +17,7 @@ from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.quantise.types import weight_type
+from npuflow.rounders import RoundedWeight, halves
 
 INT16 = "int16"                           # activations of more than 8 bits, as a target's products name them
 
@@ -53,19 +54,53 @@ def of_layer(
         return None
     if isinstance(stated, GroupedType):
         return _kept(stated, real.shape, (axis, inner), number, numerics)
+    found = None if stated is not None else of_scheme(real, (axis, inner), scheme, number, numerics)
+    return None if found is None else _loaded(found, real.shape, number, numerics)
+
+
+def has_codes(site: OpContext, index: int, scheme: Weights, number: str, numerics: Numerics) -> bool:
+    """Whether the constant weight at an input of a node becomes codes; `number`: the float type that the
+    node computes in (empty: integers), where it may have groups alone."""
+    real, axis, inner = site.consts[index], site.op.channel_axis(site, index), site.op.group_axis(site, index)
+    if not number:
+        return True
+    if real is None or real.ndim != 2 or axis is None or inner is None:
+        return False
+    return has_form(site.op, Arithmetic.GROUPS) and _groups(real, inner, scheme, number, numerics)
+
+
+def _groups(real: Array, inner: int, scheme: Weights, number: str, numerics: Numerics) -> bool:
+    """Whether the scheme asks for groups whose products the target has."""
     plain = scheme.group and not scheme.sub_scale_bits and scheme.per == "channel"
-    if stated is not None or not plain or scheme.group >= real.shape[inner]:
-        return None
+    if not plain or scheme.group >= real.shape[inner]:
+        return False
     if number == INT16 and scheme.group in numerics.weight_groups:
-        return None                       # sums that are scaled by multipliers of any numbers
-    if not numerics.group_bits(number, scheme.bits, scheme.group):
+        return False                      # sums that are scaled by multipliers of any numbers
+    return numerics.group_bits(number, scheme.bits, scheme.group) > 0
+
+
+def of_scheme(
+    real: Array, axes: tuple[int, int], scheme: Weights, number: str, numerics: Numerics
+) -> QuantType | None:
+    """Codes in groups of a matrix beside activations of a type, with scales that float16 has; None: the
+    scheme asks for none, or the target has none. `axes`: that of the channels, and the other one."""
+    if not _groups(real, axes[1], scheme, number, numerics):
         return None
     # widths and zero points of codes are those of the product
     own = replace(numerics, weight_bits=(8,), weight_zero_point=True, per_channel_weights=True)
-    found = weight_type(real, axis, scheme, own, inner)
-    bits = numerics.group_bits(number, scheme.bits, scheme.group)
-    groups = _of_floats(found, real.shape, bits)
-    return GroupedType.of(groups, axis, "" if number == INT16 else number)
+    found = weight_type(real, axes[0], scheme, own, axes[1])
+    return found.with_(scale=tuple(halves(np.array(found.scale)).tolist()))
+
+
+def of_codes(one: RoundedWeight, number: str, numerics: Numerics) -> GroupedType:
+    """The type of chosen codes whose scales float16 has, as the array loads them."""
+    return _loaded(one.quant, one.codes.shape, number, numerics)
+
+
+def _loaded(quant: QuantType, shape: tuple[int, ...], number: str, numerics: Numerics) -> GroupedType:
+    assert quant.axis is not None and quant.group is not None
+    groups = _of_floats(quant, shape, numerics.group_bits(number, quant.bits, quant.group))
+    return GroupedType.of(groups, quant.axis, "" if number == INT16 else number)
 
 
 def _kept(

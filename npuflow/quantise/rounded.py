@@ -35,6 +35,14 @@ def chosen(
     return next((one for one in found if suits(one, scheme, numerics)), None)
 
 
+def all_chosen(
+    known: Mapping[str, RoundedWeight], weights: Mapping[int, str], scheme: Weights, numerics: Numerics
+) -> dict[int, RoundedWeight]:
+    """The same of some of a node's weights, by input."""
+    found = {i: chosen(known, name, scheme, numerics) for i, name in weights.items()}
+    return {i: one for i, one in found.items() if one is not None}
+
+
 def at_width(value_id: str, bits: int) -> str:
     """The name of a weight's codes of another width than the recipe's, beside the weights' own names."""
     return f"{value_id}@{bits}"

@@ -41,7 +41,8 @@ class LayerProblem:
     format's usual scales and zero points (`zero` by term where parts have their own). Codes go from `lo` to
     `hi`. `shared`: all outputs have one scale, which must stay one. `fixed`: scales stay powers of two;
     `pinned`: they may not change at all. `part`: so many terms after one another share a scale, and `scale`
-    is [groups, outputs, terms]; 0: all terms of an output do. `sub_bits`: the scales of an output's parts are
+    is [groups, outputs, terms]; 0: all terms of an output do. `halves`: scales are numbers of float16.
+    `sub_bits`: the scales of an output's parts are
     integers of so many bits times one number. `keep`: [groups, outputs, terms], weights that may be other
     than zero (None: all).
     """
@@ -59,6 +60,7 @@ class LayerProblem:
     sub_bits: int | None = None
     keep: npt.NDArray[np.bool_] | None = None
     pinned: bool = False
+    halves: bool = False
 
     def by_term(self, scale: Reals) -> Reals:
         """Scales in a shape that broadcasts over the weight."""
@@ -72,12 +74,16 @@ class LayerProblem:
     def stored(self, scale: Reals) -> Reals:
         """Scales as the format keeps them."""
         if self.sub_bits is None:
-            return stored(scale)
+            return self.number(scale)
         top = (1 << self.sub_bits) - 1
         largest = scale.max(-1, keepdims=True)
         one = stored(largest / top)
         steps = np.clip(np.rint(scale / np.maximum(one, np.finfo(np.float64).tiny)), 1, top)
         return np.asarray(one * np.where(scale == largest, top, steps))
+
+    def number(self, scale: Reals) -> Reals:
+        """Scales, or the one that integers of parts multiply, in the type that they are kept in."""
+        return halves(scale) if self.halves else stored(scale)
 
     def nearest(self, scale: Reals | None = None) -> Rounding:
         """Every weight by itself."""
@@ -127,6 +133,11 @@ def damped(gram: Reals, share: float) -> Reals:
 def stored(scale: Reals) -> Reals:
     """Scales as models keep them: float32."""
     return scale.astype(np.float32).astype(np.float64)
+
+
+def halves(scale: Reals) -> Reals:
+    """Scales as products with weights in groups read them: numbers of float16, positive and finite."""
+    return np.clip(scale, 2.0**-24, 65504.0).astype(np.float16).astype(np.float64)
 
 
 class Rounder(EntryConfig):

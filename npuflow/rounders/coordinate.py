@@ -112,7 +112,7 @@ def _refit_parts(
         curve = (np.matmul(own, gram[:, first:last, first:last]) * own).sum(-1)
         step = (slope[..., first:last] * own).sum(-1) / np.maximum(curve, TINY)
         new = found[..., first] + step
-        new = np.where((curve > 0) & (new > 0), stored(new), found[..., first])
+        new = np.where((curve > 0) & (new > 0), problem.number(new), found[..., first])
         change = (new - found[..., first])[..., None]
         slope -= np.matmul(change * own, gram[:, first:last])
         found[..., first:last] = new[..., None]

@@ -16,10 +16,11 @@ import numpy as np
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, View, log, part, stage
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
 from npuflow.place.names import names_of, stated, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.grouped import lasting
+from npuflow.quantise.grouped import has_codes, lasting
 from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -93,7 +94,16 @@ def grids(
     ends = {name: (known[name].lo, known[name].hi) for name in known.names}
     codes = lasting(graph.stated, numerics)
     for one in layers(graph.graph, placement.placed, table, ends, codes, log):
-        yield f"{one.node:04}", LayerGrid(one)
+        if _has_codes(graph.graph, one, wishes.quantize, numerics):
+            yield f"{one.node:04}", LayerGrid(one)
+
+
+def _has_codes(graph: Graph, layer: WeightedLayer, quantize: Quantize, numerics: Numerics) -> bool:
+    """Whether a layer's weight becomes codes: beside floats some have none."""
+    node = graph.nodes[layer.node]
+    names, kind = names_of(node), op_name(node)
+    scheme, number = quantize.weights_of(names, kind), quantize.number(names, kind)
+    return has_codes(graph.site(node), node.inputs.index(layer.weight), scheme, number, numerics)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.rounded import at_width
-from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._rounding_samples import RoundingSamples
@@ -125,7 +124,7 @@ def chosen(
     reported = [Trial("round", name, one.was, one.now, one.used) for name, one in done.items()]
     weights = {name: one.done.weight for name, one in layers.items()}
     if table.judged and weights:
-        nearest = {}
+        nearest, schemes = {}, RoundingScheme(table, quantize, numerics)
         for name, one in layers.items():
             if one.done.pruned:
                 nearest[name] = one.done.weight             # zeros stay: both sides have them
@@ -134,8 +133,7 @@ def chosen(
             assert real is not None
             site, at = source.site(node), node.inputs.index(name)
             axis, inner = node.op.channel_axis(site, at), node.op.group_axis(site, at)
-            scheme = quantize.weights_of(names_of(node), op_name(node))
-            quant = weight_type(real, axis, scheme, numerics, inner)
+            quant = schemes.named(tuple(names_of(node)), op_name(node)).type_of(real, axis, inner)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
         trial = closer("round", seen.judge(with_fixed_outputs(source)), nearest, weights)
         reported.append(trial)

@@ -15,13 +15,13 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import parts
 from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
 from npuflow.ir.types import Array
-from npuflow.quantise.config import floats_alone
 from npuflow.stages.fit import FitSample
 from npuflow.stages.segments import ReadySegment
 from npuflow.statistics import segments as cutting
 from npuflow.statistics import statistics as merging
 from npuflow.statistics import walk
 from npuflow.statistics.observe import Observation
+from npuflow.tune.rounding.config import needless
 
 _FIELDS = ("lo", "hi", "tails", "counts", "offsets", "groups", "cells", "large")
 
@@ -155,7 +155,7 @@ def total(regions: Items[Shard]) -> Statistics:
     floats=True,
     merge=(shard, region, total),
     lighter='[statistics] max_memory = "1GB"',
-    unless=floats_alone,
+    unless=needless,
 )
 def statistics(
     fit: Items[FitSample], segments: Annotated[Items[ReadySegment], Whole()], watch: Watch

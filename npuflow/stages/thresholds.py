@@ -12,7 +12,7 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import QuantType, quant_of
-from npuflow.quantise.config import Quantize
+from npuflow.quantise.config import Quantize, floats_alone
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
@@ -86,7 +86,7 @@ class Thresholds(Artifact):
         return found
 
 
-@stage(minor=True)
+@stage(minor=True, unless=floats_alone)
 def thresholds(
     graph: Parsed,
     placement: Placement,

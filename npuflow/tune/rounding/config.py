@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from npuflow.base.tables import Config, Range
 from npuflow.hw.target import Bits
 from npuflow.place.names import answers
-from npuflow.quantise.config import Quantize
+from npuflow.quantise.config import Quantize, floats_alone
 from npuflow.rounders import ROUNDERS, Rounder
 from npuflow.tune.rounding.pruning import Prune, prunes
 
@@ -115,3 +115,12 @@ def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths, p
     overrides = (rule.weight_bits for rule in quantize.overrides)
     widths = {quantize.weights.bits, *overrides, *(candidates.weights or ())}
     return any(one.wants(bits) for one in table.rounders for bits in widths if bits is not None)
+
+
+def needless(quantize: Quantize, round: RoundTable) -> str:
+    """Why nothing need be observed of the samples, if so: floats have no ranges, and no weights beside them
+    are rounded by moments."""
+    own = quantize.weights
+    widths = [own.bits] if own.group else []
+    widths += [rule.weight_bits or own.bits for rule in quantize.overrides if rule.weight_group]
+    return "" if any(one.wants(bits) for one in round.rounders for bits in widths) else floats_alone(quantize)

@@ -13,6 +13,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Quantize, Weights
+from npuflow.quantise.grouped import of_scheme
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
 from npuflow.tune import tuned
@@ -147,10 +148,19 @@ class LayerScheme:
     rounder: Rounder
     weights: Weights
     numerics: Numerics
+    number: str = ""                      # the float type that the layer computes in; empty: integers
 
     def type(self, source: Matrix, tensor: Array) -> QuantType:
         """Of codes for some numbers in the place of the layer's weights."""
-        return weight_type(tensor, source.axis, self.weights, self.numerics, source.inner)
+        return self.type_of(tensor, source.axis, source.inner)
+
+    def type_of(self, tensor: Array, axis: int | None, inner: int | None) -> QuantType:
+        """The same; `axis`: that of output channels, `inner`: that along which groups lie."""
+        if self.number and axis is not None and inner is not None:
+            found = of_scheme(tensor, (axis, inner), self.weights, self.number, self.numerics)
+            if found is not None:
+                return found
+        return weight_type(tensor, axis, self.weights, self.numerics, inner)
 
 
 @dataclass(frozen=True)
@@ -163,8 +173,12 @@ class RoundingScheme:
 
     def of(self, source: Matrix) -> LayerScheme:
         """That of a layer."""
-        rounder = self.table.rounder_of(source.names, source.kind)
-        return LayerScheme(rounder, self.quantize.weights_of(source.names, source.kind), self.numerics)
+        return self.named(source.names, source.kind)
+
+    def named(self, names: tuple[str, ...], op: str) -> LayerScheme:
+        """That of a layer by its names and its operator's."""
+        weights, number = self.quantize.weights_of(names, op), self.quantize.number(names, op)
+        return LayerScheme(self.table.rounder_of(names, op), weights, self.numerics, number)
 
 
 def rounded(
@@ -176,7 +190,7 @@ def rounded(
     for, if it is not the layer's own weights."""
     rounder, numerics, quant = scheme.rounder, scheme.numerics, scheme.type(source, source.tensor)
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
-    problem = _problem(source, quant, fit.around(center), numerics)
+    problem = _problem(source, quant, fit.around(center), scheme)
     own = problem.weight
     zeros = own_zeros(own, numerics) if mask is None else None
     if zeros is not None:
@@ -185,7 +199,7 @@ def rounded(
     if mask is not None:
         tensor = source.tensor_of(real, "float64")
         quant = scheme.type(source, tensor)
-        problem = replace(_problem(source, quant, problem.gram, numerics), keep=mask.keep)
+        problem = replace(_problem(source, quant, problem.gram, scheme), keep=mask.keep)
     problem = replace(problem, weight=real)
     plain, asked = problem.nearest(), rounder.wants(quant.bits)
     made = rounder(problem) if asked else plain
@@ -229,7 +243,7 @@ def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[fl
     return tuple(scale.tolist()) if quant.axis is not None else (float(scale[0]),)
 
 
-def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) -> LayerProblem:
+def _problem(source: Matrix, quant: QuantType, gram: Reals, scheme: LayerScheme) -> LayerProblem:
     rows = source.rows(source.tensor)
     shape, terms = (len(rows) // source.parts, rows.shape[1]), rows.shape[-1] * source.parts
 
@@ -246,6 +260,6 @@ def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) 
     return LayerProblem(
         rows, gram, of_format(quant.scale), of_format(quant.zero_point),
         quant.lo, quant.hi, quant.bits,
-        shared=quant.axis is None, fixed=numerics.power_of_two, part=part, sub_bits=quant.sub_bits,
-        pinned=source.parts > 1,
+        shared=quant.axis is None, fixed=scheme.numerics.power_of_two, part=part, sub_bits=quant.sub_bits,
+        pinned=source.parts > 1, halves=bool(scheme.number and part),
     )

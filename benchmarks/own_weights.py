@@ -1,0 +1,162 @@
+"""A checkpoint whose weights npuflow quantises itself: perplexity over the float network's, and how often
+its likeliest token is the float network's.
+
+    python benchmarks/own_weights.py FILE.gguf --case LABEL [KEY=VALUE...] [--case ...] [--target bm1684x]
+        [--texts AB] [--windows 12] [--prompts 20] [--cache DIR] [--calibration 64]
+
+`--case`: a label and what it changes of the recipe (`parse.stated=false quantize.weights.bits=4`). Texts are
+those of text_perplexity.py; windows of 256 tokens, nothing in front, the first token is not scored.
+Calibration: the last windows of text B, as many as `--calibration` says, which no figure here looks at.
+
+Prompts: of text A the even ones and of text B the odd ones, prompt k is the first 32 tokens of window
+63 - k. The float network continues each by its likeliest tokens, 32 of them; with these fed, `continued` is
+the share of the 32 that are the integer graph's likeliest ones too, and `prompt` the share of the prompt's
+own 31 following places where the likeliest tokens are the same.
+
+A window is one run of the executor over the integer graph, with a chunk of 256: decode token by token has the
+same bits. `ratio`: perplexity over float's; the interval is that of 95 % of 10,000 resamplings of windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import text_perplexity
+from cache_widths import NUMBERS, graph_of, state_of
+
+WINDOW, PROMPT = text_perplexity.WINDOW, 32
+RECIPE = """target = "{target}"
+[model]
+path = "{path}"
+dims = {{ chunk = 256, context = 288 }}
+outputs = ["logits:all"]
+[data]
+text = "{text}"
+window = 256
+[quantize]
+{numbers}
+[precision]
+strategy = "none"
+[correct]
+bias = "off"
+[moments]
+held_out = 4
+positions = 256
+"""
+
+
+def windows_of(words: Any, text: str) -> Any:
+    """[64, 256]: the first tokens of a text."""
+    tokens = words.encode(text_perplexity.text_of(text)[: 8 * text_perplexity.TOKENS])
+    return np.array(tokens[: text_perplexity.TOKENS], np.int64).reshape(-1, WINDOW)
+
+
+def calibration_of(words: Any, count: int) -> str:
+    """The end of text B, some more than so many windows of 256 tokens."""
+    text = text_perplexity.text_of("B")[-8 * WINDOW * count :]
+    return str(words.decode(words.encode(text)[-(count + 1) * WINDOW :]))
+
+
+def prompts_of(held: dict[str, Any], count: int) -> Any:
+    """[count, 32]"""
+    return np.stack([held["AB"[k % 2]][63 - k, :PROMPT] for k in range(count)])
+
+
+def continued(checkpoint: Path, prompts: Any) -> Any:
+    """[prompts, 64]: prompts with the 32 tokens that the float network finds likeliest one after another."""
+    from npuflow.frontends import Bindings
+    from npuflow.input.sources import gathered
+    from npuflow.run.floats import FloatRun
+    from npuflow.run.state import zeros
+    from npuflow.stages.parse import rewritten
+
+    _, reader, source = gathered(checkpoint)
+    found = reader.read(source, Bindings(dims={"chunk": 1, "context": 2 * PROMPT}))
+    graph = rewritten(found).graph
+    run, state = FloatRun.of(graph, [*graph.outputs]), dict(graph.state)
+    made = []
+    for prompt in prompts:
+        held, tokens = zeros(found.graph), list(prompt)
+        for at in range(2 * PROMPT - 1):
+            results = run.run({**held, "tokens": np.array([[tokens[at]]], np.int64)})
+            held = {given: results[output] for output, given in state.items()}
+            if at + 1 >= len(tokens):
+                tokens.append(int(results["logits"].reshape(-1).argmax()))
+        made.append(tokens)
+    return np.array(made, np.int64)
+
+
+def likeliest(graph: Any, numerics: Any, texts: Any, scores: bool) -> text_perplexity.Scores:
+    """Losses and likeliest tokens of the integer graph, [text, token]."""
+    from npuflow.whole.execute.executor import Executor
+
+    run, held, rows = Executor(graph, numerics, 1), state_of(graph), []
+    for text in texts:
+        fed = np.zeros(WINDOW, np.int64)
+        fed[: len(text)] = text
+        logits = run.run({**held, "tokens": fed[None]})["logits:all"].reshape(WINDOW, -1)[: len(text) - 1]
+        losses = text_perplexity.losses(logits, text[1:]) if scores else np.zeros(len(text) - 1)
+        rows.append((losses, logits.argmax(-1)))
+    return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
+
+
+def agreement(tokens: Any, floats: Any) -> dict[str, float]:
+    same = tokens == floats
+    return {"prompt": float(same[:, : PROMPT - 1].mean()), "continued": float(same[:, PROMPT - 1 :].mean())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--case", action="append", nargs="+", required=True)
+    parser.add_argument("--target", default="bm1684x", choices=sorted(NUMBERS))
+    parser.add_argument("--texts", default="AB")
+    parser.add_argument("--windows", type=int, default=12)
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--calibration", type=int, default=32)
+    parser.add_argument("--cache", type=Path)
+    chosen = parser.parse_args()
+    from shapes import target_named
+
+    from npuflow.checkpoints import opened
+    from npuflow.checkpoints.tokenizer import tokenizer
+
+    words, numerics = tokenizer(opened(chosen.checkpoint)), target_named(chosen.target).numerics
+    every = {text: windows_of(words, text) for text in "AB"}
+    texts = {text: every[text][: chosen.windows] for text in chosen.texts}
+    floats = {text: text_perplexity.of_floats(chosen.checkpoint, some) for text, some in texts.items()}
+    asked = continued(chosen.checkpoint, prompts_of(every, chosen.prompts)) if chosen.prompts else None
+    padded = None if asked is None else np.pad(asked, ((0, 0), (0, WINDOW - asked.shape[1])))
+    fair = None if padded is None else text_perplexity.of_floats(chosen.checkpoint, padded)[1][:, : 2 * PROMPT - 1]
+    with tempfile.TemporaryDirectory(prefix="npuflow-weights-") as place:
+        folder = Path(place)
+        cache = chosen.cache or folder / "cache"
+        (folder / "calibration.txt").write_text(calibration_of(words, chosen.calibration))
+        recipe = folder / "net.toml"
+        recipe.write_text(RECIPE.format(
+            target=chosen.target, path=chosen.checkpoint.resolve(), numbers=NUMBERS[chosen.target],
+            text="calibration.txt",
+        ))
+        for label, *sets in chosen.case:
+            graph, begun = graph_of(recipe, cache, sets), time.perf_counter()
+            for text, some in texts.items():
+                found = text_perplexity.compared(floats[text], likeliest(graph, numerics, some, True))
+                print(json.dumps({"case": label, "text": text, **found}), flush=True)
+            if asked is not None and fair is not None:
+                tokens = likeliest(graph, numerics, asked, False)[1]
+                print(json.dumps({"case": label, **agreement(tokens, fair)}), flush=True)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+            took = time.perf_counter() - begun
+            print(f"{label}: scored in {took:.0f} s, peak {peak:.1f} GB", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
