@@ -94,6 +94,18 @@ def continued(checkpoint: Path, prompts: Any) -> Any:
     return np.array(made, np.int64)
 
 
+def of_floats(checkpoint: Path, texts: dict[str, Any], prompts: Any) -> dict[str, Any]:
+    """Of the float network: losses and likeliest tokens of windows, continued prompts, and their likeliest
+    tokens."""
+    made: dict[str, Any] = {}
+    for text, some in texts.items():
+        made[f"{text}:losses"], made[f"{text}:likeliest"] = text_perplexity.of_floats(checkpoint, some)
+    made["prompts"] = continued(checkpoint, prompts)
+    padded = np.pad(made["prompts"], ((0, 0), (0, WINDOW - 2 * PROMPT)))
+    made["likeliest"] = text_perplexity.of_floats(checkpoint, padded)[1][:, : 2 * PROMPT - 1]
+    return made
+
+
 def likeliest(graph: Any, numerics: Any, texts: Any, scores: bool) -> text_perplexity.Scores:
     """Losses and likeliest tokens of the integer graph, [text, token]."""
     from npuflow.whole.execute.executor import Executor
@@ -123,6 +135,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--calibration", type=int, default=32)
     parser.add_argument("--cache", type=Path)
+    parser.add_argument("--floats", type=Path, help="a file that keeps what the float network said")
     chosen = parser.parse_args()
     from shapes import target_named
 
@@ -132,10 +145,13 @@ def main() -> None:
     words, numerics = tokenizer(opened(chosen.checkpoint)), target_named(chosen.target).numerics
     every = {text: windows_of(words, text) for text in "AB"}
     texts = {text: every[text][: chosen.windows] for text in chosen.texts}
-    floats = {text: text_perplexity.of_floats(chosen.checkpoint, some) for text, some in texts.items()}
-    asked = continued(chosen.checkpoint, prompts_of(every, chosen.prompts)) if chosen.prompts else None
-    padded = None if asked is None else np.pad(asked, ((0, 0), (0, WINDOW - asked.shape[1])))
-    fair = None if padded is None else text_perplexity.of_floats(chosen.checkpoint, padded)[1][:, : 2 * PROMPT - 1]
+    kept = chosen.floats if chosen.floats is not None and chosen.floats.exists() else None
+    if kept is None:
+        kept = chosen.floats or Path(tempfile.mkdtemp()) / "floats.npz"
+        np.savez(kept, **of_floats(chosen.checkpoint, texts, prompts_of(every, chosen.prompts)))
+    held = np.load(kept)
+    asked, fair = held["prompts"], held["likeliest"]
+    floats = {text: (held[f"{text}:losses"], held[f"{text}:likeliest"]) for text in texts}
     with tempfile.TemporaryDirectory(prefix="npuflow-weights-") as place:
         folder = Path(place)
         cache = chosen.cache or folder / "cache"
@@ -150,7 +166,7 @@ def main() -> None:
             for text, some in texts.items():
                 found = text_perplexity.compared(floats[text], likeliest(graph, numerics, some, True))
                 print(json.dumps({"case": label, "text": text, **found}), flush=True)
-            if asked is not None and fair is not None:
+            if len(asked):
                 tokens = likeliest(graph, numerics, asked, False)[1]
                 print(json.dumps({"case": label, **agreement(tokens, fair)}), flush=True)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -1,5 +1,5 @@
-"""The default: nearest where codes are many, coordinate descent where they are few,
-if held-out samples agree."""
+"""The default: nearest where codes are many, coordinate descent where they are few, error feedback where these
+lie in groups with float16 scales, if held-out samples agree."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Annotated, ClassVar
 
 from npuflow.base.tables import Range
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder, Rounding
+
+# Groups leave little for scales to gain, and language models have hundreds of such layers, each with about as
+# many columns as terms: more damping than usual loses a third less on samples that were not looked at.
+DAMP = 0.1
 
 
 @ROUNDERS.entry
@@ -18,7 +22,7 @@ class AutoRounder(Rounder):
 
     below: Annotated[int, Range(3, 17)] = 8
     """Weights of so many bits or more are rounded to the nearest; those of fewer by
-    `coordinate` with its defaults."""
+    `coordinate` with its defaults, in groups with float16 scales by `gptq`."""
 
     judged: ClassVar[bool] = True
 
@@ -26,5 +30,6 @@ class AutoRounder(Rounder):
         return bits < self.below
 
     def __call__(self, problem: LayerProblem) -> Rounding:
-        made: Rounding = ROUNDERS["coordinate"]()(problem)
+        chosen = ROUNDERS["gptq"](damp=DAMP) if problem.halves else ROUNDERS["coordinate"]()
+        made: Rounding = chosen(problem)
         return made
