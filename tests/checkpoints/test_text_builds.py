@@ -18,6 +18,7 @@ from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
 from npuflow.flow.stage import STAGES
 from npuflow.ir.types import Array
+from npuflow.testing.stage import built
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES, Running
 from tests.checkpoints.texts import code, made
@@ -159,3 +160,15 @@ def test_a_new_recipe_builds_with_no_edit(target: str, said: Callable[..., str],
     shown = said("build", "net.toml", "--set", "evaluate.count=1", "--set", "data.count=12")
     assert re.search(r"perplexity [\d.]+ \(float [\d.]+\) on 32 evaluation samples", shown)
     assert "different 0, hazards 0" in shown and "RANDOM" not in shown
+
+
+def test_samples_are_chunks_of_the_first_shape(said: Callable[..., str], tmp_path: Path) -> None:
+    """Of several chunk lengths, calibration is at the first, whichever is longer."""
+    recipe(said, tmp_path)
+    text = Path("net.toml").read_text().replace("chunk = 1, context = 16", "context = 16")
+    for shapes, wanted in (("[{ chunk = 4 }, { chunk = 1 }]", 4), ("[{ tokens = [1, 2] }]", 2)):
+        Path("net.toml").write_text(text)
+        name = f"model.shapes={shapes}"
+        steps = built(Path("net.toml"), tmp_path / "cache", "sequences", (name, *options()[1::2]))
+        (tokens,) = {one.content.arrays["tokens"].shape for one in steps.products("sequences").values()}
+        assert tokens == (1, wanted)

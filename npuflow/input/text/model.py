@@ -26,13 +26,16 @@ class TextModel(Config, table="model"):
     path: Annotated[FilePath, MayBeFolder(main_files)]
     dims: dict[str, int | str] = field(default_factory=dict)
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: tuple[dict[str, int | tuple[int, ...]], ...] = ()
 
     def opened(self) -> OpenedTextModel:
         """Its tokenizer and sizes. DataError for a model that is no checkpoint; ModelError where it has no
         tokenizer that can be read."""
-        path, sizes = self.path.path, {n: size for n, size in self.dims.items() if isinstance(size, int)}
-        if len(self.inputs.get(TOKENS, ())) == 2:
-            sizes.setdefault(CHUNK, self.inputs[TOKENS][1])
+        path, first = self.path.path, self.shapes[0] if self.shapes else {}      # samples are of the first
+        sizes = {n: size for n, size in {**self.dims, **first}.items() if isinstance(size, int)}
+        stated = first.get(TOKENS, self.inputs.get(TOKENS, ()))
+        if isinstance(stated, tuple) and len(stated) == 2:
+            sizes.setdefault(CHUNK, stated[1])
         if self.path.function or _reader(path) is None:
             raise DataError(
                 f'"{self.path.text}" has no tokenizer that makes tokens of text',
