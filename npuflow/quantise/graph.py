@@ -25,9 +25,9 @@ from npuflow.quantise.candidate import Note as Note
 from npuflow.quantise.candidate import Quantization as Quantization
 from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
-from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_codes, of_node, without_groups
+from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
 from npuflow.quantise.ports import bare, own_names
-from npuflow.quantise.rounded import all_chosen, chosen, recoded, replaced
+from npuflow.quantise.rounded import all_chosen, chosen, of_codes, recoded, replaced
 from npuflow.quantise.scales import Range, activation_inputs, activation_types, checked_rows, whole_types
 from npuflow.quantise.stated import as_narrow, usable
 from npuflow.quantise.trimmed import changing

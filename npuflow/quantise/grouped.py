@@ -17,7 +17,7 @@ from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.quantise.types import weight_type
-from npuflow.rounders import RoundedWeight, halves
+from npuflow.rounders import halves
 
 INT16 = "int16"                           # activations of more than 8 bits, as a target's products name them
 
@@ -55,7 +55,7 @@ def of_layer(
     if isinstance(stated, GroupedType):
         return _kept(stated, real.shape, (axis, inner), number, numerics)
     found = None if stated is not None else of_scheme(real, (axis, inner), scheme, number, numerics)
-    return None if found is None else _loaded(found, real.shape, number, numerics)
+    return None if found is None else loaded(found, real.shape, number, numerics)
 
 
 def has_codes(site: OpContext, index: int, scheme: Weights, number: str, numerics: Numerics) -> bool:
@@ -92,12 +92,8 @@ def of_scheme(
     return found.with_(scale=tuple(halves(np.array(found.scale)).tolist()))
 
 
-def of_codes(one: RoundedWeight, number: str, numerics: Numerics) -> GroupedType:
-    """The type of chosen codes whose scales float16 has, as the array loads them."""
-    return _loaded(one.quant, one.codes.shape, number, numerics)
-
-
-def _loaded(quant: QuantType, shape: tuple[int, ...], number: str, numerics: Numerics) -> GroupedType:
+def loaded(quant: QuantType, shape: tuple[int, ...], number: str, numerics: Numerics) -> GroupedType:
+    """A type with scales that float16 has as the array loads it. `number`: the type of the activations."""
     assert quant.axis is not None and quant.group is not None
     groups = _of_floats(quant, shape, numerics.group_bits(number, quant.bits, quant.group))
     return GroupedType.of(groups, quant.axis, "" if number == INT16 else number)

@@ -12,8 +12,9 @@ from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
 from npuflow.ir.op import OpContext
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array, GroupedType, QuantType
 from npuflow.quantise.config import Weights
+from npuflow.quantise.grouped import loaded
 from npuflow.rounders import RoundedWeight
 
 
@@ -41,6 +42,11 @@ def all_chosen(
     """The same of some of a node's weights, by input."""
     found = {i: chosen(known, name, scheme, numerics) for i, name in weights.items()}
     return {i: one for i, one in found.items() if one is not None}
+
+
+def of_codes(one: RoundedWeight, number: str, numerics: Numerics) -> GroupedType:
+    """The type of chosen codes in groups beside activations of a float type."""
+    return loaded(one.quant, one.codes.shape, number, numerics)
 
 
 def at_width(value_id: str, bits: int) -> str:

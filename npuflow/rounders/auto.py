@@ -1,5 +1,5 @@
-"""The default: nearest where codes are many, coordinate descent where they are few, error feedback where these
-lie in groups with float16 scales, if held-out samples agree."""
+"""The default: nearest where codes are many; where they are few, coordinate descent, or error feedback for
+groups with float16 scales, if held-out samples agree."""
 
 from __future__ import annotations
 

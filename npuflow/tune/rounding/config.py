@@ -117,10 +117,10 @@ def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths, p
     return any(one.wants(bits) for one in table.rounders for bits in widths if bits is not None)
 
 
-def needless(quantize: Quantize, round: RoundTable) -> str:
+def needless(quantize: Quantize, table: RoundTable) -> str:
     """Why nothing need be observed of the samples, if so: floats have no ranges, and no weights beside them
     are rounded by moments."""
     own = quantize.weights
     widths = [own.bits] if own.group else []
     widths += [rule.weight_bits or own.bits for rule in quantize.overrides if rule.weight_group]
-    return "" if any(one.wants(bits) for one in round.rounders for bits in widths) else floats_alone(quantize)
+    return "" if any(one.wants(bits) for one in table.rounders for bits in widths) else floats_alone(quantize)
