@@ -36,6 +36,8 @@ class Weights(Config):
     group: Group = 0                      # input channels that share a scale; 0: all of them
     # of the scales of groups, integers of so many bits times a scale per channel; 0: any multipliers
     sub_scale_bits: Annotated[int, Range(0, 8)] = 0
+    # of groups beside floats, where codes are not symmetric: a whole zero point, or a minimum in float16
+    offset: Literal["zero", "minimum"] = "zero"
     # minmax keeps large weights; others clip them for finer steps
     method: Annotated[str, CALIBRATORS] = "minmax"
 

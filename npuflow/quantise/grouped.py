@@ -86,16 +86,32 @@ def of_scheme(
     scheme asks for none, or the target has none. `axes`: that of the channels, and the other one."""
     if not _groups(real, axes[1], scheme, number, numerics):
         return None
+    if scheme.offset == "minimum":
+        return _with_minima(real, axes[0], scheme)
     # widths and zero points of codes are those of the product
     own = replace(numerics, weight_bits=(8,), weight_zero_point=True, per_channel_weights=True)
     found = weight_type(real, axes[0], scheme, own, axes[1])
     return found.with_(scale=tuple(halves(np.array(found.scale)).tolist()))
 
 
+def _with_minima(real: Array, axis: int, scheme: Weights) -> GroupedType:
+    """Groups from their least number to their greatest."""
+    rows = (real if axis == 0 else real.T).astype(np.float64)
+    firsts, top = np.arange(0, rows.shape[1], scheme.group), (1 << scheme.bits) - 1
+    least, most = np.minimum.reduceat(rows, firsts, 1), np.maximum.reduceat(rows, firsts, 1)
+    scales = halves((most - least) / top)
+    groups = WeightGroups(scheme.bits, False, scheme.group, scales, minima=least).in_halves()
+    return GroupedType.of(groups, axis)
+
+
 def loaded(quant: QuantType, shape: tuple[int, ...], number: str, numerics: Numerics) -> GroupedType:
     """A type with scales that float16 has as the array loads it. `number`: the type of the activations."""
     assert quant.axis is not None and quant.group is not None
-    groups = _of_floats(quant, shape, numerics.group_bits(number, quant.bits, quant.group))
+    bits = numerics.group_bits(number, quant.bits, quant.group)
+    if isinstance(quant, GroupedType):
+        groups = replace(quant.groups(shape), bits=bits)
+    else:
+        groups = _of_floats(quant, shape, bits)
     return GroupedType.of(groups, quant.axis, "" if number == INT16 else number)
 
 

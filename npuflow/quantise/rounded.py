@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.codes import encode
+from npuflow.ir.codes import decode, encode
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, GroupedType, QuantType
 from npuflow.quantise.config import Weights
@@ -56,6 +56,8 @@ def at_width(value_id: str, bits: int) -> str:
 
 def real_weight(one: RoundedWeight) -> Array:
     """The numbers that the codes stand for."""
+    if isinstance(one.quant, GroupedType):
+        return decode(one.codes, one.quant)
     return np.asarray(dequantize(one.codes, *one.quant.spread(one.codes.shape)))
 
 

@@ -149,7 +149,13 @@ def _groups_asked(config: Quantize) -> list[_AskedGroup]:
 
 
 def _float_group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
-    """Groups of weights beside floats that the target has no product for."""
+    """Groups of weights beside floats that the target has no product for, or that contradict the table."""
+    beside = any(one.mode != "int" for one in _groups_asked(config))
+    own = config.weights
+    if own.offset == "minimum" and (not beside or own.symmetric or own.method != "minmax"):
+        text = "minima are of codes in groups beside floats, and reach to the least and greatest number"
+        hint = 'mode = "bf16", group = 32, symmetric = false and method = "minmax", or offset = "zero"'
+        yield _misfit("weights.offset", text, hint)
     for one in _groups_asked(config):
         number = FLOATS.get(one.mode, "")
         if one.mode == "int" or (number and one.loaded(number, numerics)):

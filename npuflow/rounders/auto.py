@@ -1,5 +1,6 @@
-"""The default: nearest where codes are many; where they are few, coordinate descent, or error feedback for
-groups with float16 scales, if held-out samples agree."""
+"""The default: nearest where codes are many, by moments where they are few, if held-out samples agree.
+
+Coordinate descent; error feedback for groups with float16 scales."""
 
 from __future__ import annotations
 

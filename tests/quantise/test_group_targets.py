@@ -4,6 +4,7 @@ make of stated ones."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -36,8 +37,10 @@ NONE = replace(FLOATS, group_products=())
 
 # --- the recipe's own groups
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_the_recipe_asks_for_groups_beside_floats(kind: str, symmetric: bool) -> None:
+@pytest.mark.parametrize(("symmetric", "offset"), [(True, "zero"), (False, "zero"), (False, "minimum")])
+def test_the_recipe_asks_for_groups_beside_floats(
+    kind: str, symmetric: bool, offset: Literal["zero", "minimum"],
+) -> None:
     b = Builder()
     x = b.input("x", (4, 160))
     y = b.add(OPS["matmul"](), x, b.const((160, 24), 0.2))
@@ -46,7 +49,7 @@ def test_the_recipe_asks_for_groups_beside_floats(kind: str, symmetric: bool) ->
     numerics = replace(FLOATS, weight_zero_point=True)
     levels = []
     for bits in (4, 8):
-        config = Quantize(Weights(bits=bits, group=32, symmetric=symmetric), mode=mode)
+        config = Quantize(Weights(bits=bits, group=32, symmetric=symmetric, offset=offset), mode=mode)
         assert not scheme_faults(config, numerics)
         done = quantize_graph(graph, lambda _: True, {}, config, numerics).graph
         program = check_exact(done, {"x": b.arrays["x"]}, target_of(numerics))
@@ -78,6 +81,8 @@ def test_a_layer_may_stay_out_or_come_in_alone() -> None:
     [
         (Quantize(Weights(bits=4, group=32), mode="bf16"), NONE, "weights.group"),
         (Quantize(Weights(bits=4, group=48), mode="bf16"), FLOATS, "weights.group"),
+        (Quantize(Weights(bits=4, group=32, offset="minimum"), mode="bf16"), FLOATS, "weights.offset"),
+        (Quantize(Weights(offset="minimum")), FLOATS, "weights.offset"),
         (Quantize(Weights(bits=4, group=32)), FLOATS, "weights.group"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.sparsity import Pattern
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array, GroupedType, QuantType
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.quantise.grouped import of_scheme
 from npuflow.quantise.types import weight_type
@@ -53,6 +53,15 @@ class Matrix:
     def summed(self, by_output: Reals) -> Reals:
         """[groups, outputs]: sums over the blocks of each group."""
         return np.asarray(by_output.reshape(-1, self.parts, by_output.shape[1]).sum(1))
+
+    def minima(self, quant: QuantType) -> Reals | float:
+        """What a type adds to scales times codes less zero points, number by number of the matrix."""
+        if not isinstance(quant, GroupedType):
+            return 0.0
+        groups, terms = quant.groups(self.tensor.shape), self.tensor.shape[quant.group_axis or 0]
+        if groups.minima is None:
+            return 0.0
+        return self.rows(quant.by_channel(np.repeat(groups.minima, groups.size, 1)[:, :terms]))
 
     def tensor_of(self, rows: Reals, dtype: str) -> Array:
         found = np.empty(self.tensor.size, dtype)
@@ -200,20 +209,19 @@ def rounded(
         tensor = source.tensor_of(real, "float64")
         quant = scheme.type(source, tensor)
         problem = replace(_problem(source, quant, problem.gram, scheme), keep=mask.keep)
-    problem = replace(problem, weight=real)
+    lowest = source.minima(quant)
+    problem = replace(problem, weight=real - lowest)
     plain, asked = problem.nearest(), rounder.wants(quant.bits)
     made = rounder(problem) if asked else plain
     judge = problem if held is None else replace(problem, gram=held.around(center))
-    signal = max(
-        float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zeros, made.scale)).sum()),
-        TINY,
-    )
+    nothing = Rounding(np.zeros_like(made.codes) + judge.zeros, made.scale)
+    signal = max(float(replace(judge, weight=real).errors(nothing).sum()), TINY)
     was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
 
     def shift(one: Rounding) -> Reals | None:
         floats = np.matmul(own, (fit.mean if aim is None else aim.mean)[..., None])[..., 0]
         floats = floats if aim is None or aim.shift is None else floats + aim.shift
-        codes = np.matmul(problem.real(one), fit.mean[..., None])[..., 0]
+        codes = np.matmul(problem.real(one) + lowest, fit.mean[..., None])[..., 0]
         return source.gain * source.summed(floats - codes).reshape(-1) if bias else None
 
     better = not rounder.judged or (held is not None and now < was)
@@ -257,9 +265,12 @@ def _problem(source: Matrix, quant: QuantType, gram: Reals, scheme: LayerScheme)
         each = quant.axis is not None and found.size > 1
         return source.cut(found.reshape(shape) if each else np.full(shape, found[0]))
 
+    scales = quant.scale
+    if isinstance(quant, GroupedType):
+        scales = tuple(quant.groups(source.tensor.shape).scales.astype(np.float64).reshape(-1).tolist())
     return LayerProblem(
-        rows, gram, of_format(quant.scale), of_format(quant.zero_point),
+        rows, gram, of_format(scales), of_format(quant.zero_point),
         quant.lo, quant.hi, quant.bits,
         shared=quant.axis is None, fixed=scheme.numerics.power_of_two, part=part, sub_bits=quant.sub_bits,
-        pinned=source.parts > 1, halves=bool(scheme.number and part),
+        pinned=source.parts > 1 or isinstance(quant, GroupedType), halves=bool(scheme.number and part),
     )
