@@ -2,7 +2,8 @@
 its likeliest token is the float network's.
 
     python benchmarks/own_weights.py FILE.gguf --case LABEL [KEY=VALUE...] [--case ...] [--target bm1684x]
-        [--texts AB] [--windows 12] [--prompts 20] [--cache DIR] [--calibration 64]
+        [--texts AB] [--windows 12] [--prompts 20] [--cache DIR] [--calibration 32] [--floats FILE.npz]
+    python benchmarks/own_weights.py --rows OUTPUT...          # of earlier runs, as tables
 
 `--case`: a label and what it changes of the recipe (`parse.stated=false quantize.weights.bits=4`). Texts are
 those of text_perplexity.py; windows of 256 tokens, nothing in front, the first token is not scored.
@@ -125,7 +126,25 @@ def agreement(tokens: Any, floats: Any) -> dict[str, float]:
     return {"prompt": float(same[:, : PROMPT - 1].mean()), "continued": float(same[:, PROMPT - 1 :].mean())}
 
 
+def tables(files: list[Path]) -> str:
+    """Markdown tables of what runs printed."""
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    made = ["| case | text | float | program | ratio | 95 % of resamplings | same likeliest token |"]
+    made.append("| --- | --- | ---: | ---: | ---: | --- | ---: |")
+    made += [
+        f"| {r['case']} | {r['text']} | {r['float']:.3f} | {r['program']:.3f} | {r['ratio']:.4f} | "
+        f"{r['low']:.4f} to {r['high']:.4f} | {r['greedy']:.1%} |" for r in rows if "text" in r
+    ]
+    made += ["", "| case | continued | prompt |", "| --- | ---: | ---: |"]
+    made += [f"| {r['case']} | {r['continued']:.1%} | {r['prompt']:.1%} |" for r in rows if "prompt" in r]
+    return "\n".join(made)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--rows"]:
+        print(tables([Path(name) for name in sys.argv[2:]]))
+        return
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--case", action="append", nargs="+", required=True)
