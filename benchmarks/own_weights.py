@@ -32,6 +32,10 @@ from typing import Any
 import numpy as np
 import text_perplexity
 from cache_widths import NUMBERS, graph_of, state_of
+from shapes import target_named
+
+from npuflow.checkpoints import opened
+from npuflow.checkpoints.tokenizer import tokenizer
 
 WINDOW, PROMPT = text_perplexity.WINDOW, 32
 RECIPE = """target = "{target}"
@@ -126,6 +130,16 @@ def agreement(tokens: Any, floats: Any) -> dict[str, float]:
     return {"prompt": float(same[:, : PROMPT - 1].mean()), "continued": float(same[:, PROMPT - 1 :].mean())}
 
 
+def recipe_of(folder: Path, checkpoint: Path, target: str, calibration: int) -> Path:
+    """The recipe that cases change, beside its calibration text."""
+    words = tokenizer(opened(checkpoint))
+    (folder / "calibration.txt").write_text(calibration_of(words, calibration))
+    path, numbers = checkpoint.resolve(), NUMBERS[target]
+    text = RECIPE.format(target=target, path=path, numbers=numbers, text="calibration.txt")
+    (folder / "net.toml").write_text(text)
+    return folder / "net.toml"
+
+
 def tables(files: list[Path]) -> str:
     """Markdown tables of what runs printed."""
     lines = [line for file in files for line in file.read_text().splitlines()]
@@ -156,11 +170,6 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--floats", type=Path, help="a file that keeps what the float network said")
     chosen = parser.parse_args()
-    from shapes import target_named
-
-    from npuflow.checkpoints import opened
-    from npuflow.checkpoints.tokenizer import tokenizer
-
     words, numerics = tokenizer(opened(chosen.checkpoint)), target_named(chosen.target).numerics
     every = {text: windows_of(words, text) for text in "AB"}
     texts = {text: every[text][: chosen.windows] for text in chosen.texts}
@@ -172,14 +181,8 @@ def main() -> None:
     asked, fair = held["prompts"], held["likeliest"]
     floats = {text: (held[f"{text}:losses"], held[f"{text}:likeliest"]) for text in texts}
     with tempfile.TemporaryDirectory(prefix="npuflow-weights-") as place:
-        folder = Path(place)
-        cache = chosen.cache or folder / "cache"
-        (folder / "calibration.txt").write_text(calibration_of(words, chosen.calibration))
-        recipe = folder / "net.toml"
-        recipe.write_text(RECIPE.format(
-            target=chosen.target, path=chosen.checkpoint.resolve(), numbers=NUMBERS[chosen.target],
-            text="calibration.txt",
-        ))
+        cache = chosen.cache or Path(place) / "cache"
+        recipe = recipe_of(Path(place), chosen.checkpoint, chosen.target, chosen.calibration)
         for label, *sets in chosen.case:
             graph, begun = graph_of(recipe, cache, sets), time.perf_counter()
             for text, some in texts.items():
