@@ -145,12 +145,13 @@ def columns(
 def observed(
     picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
-    """What the layers read of every sample."""
+    """What the layers read of every sample. The first token of a text counts as much as all others of its
+    sample: all tokens behind it attend to it, so that an error of its value is in all of their sums."""
     layers = {name: one.layer for name, one in grids.items()}
     observer = ColumnObserver(graph.graph, tuple(layers.values()))
     kinds = {name: graph.graph.type(name) for name in graph.graph.inputs}
     for item, sample in picked.items():
-        found = observer.columns(sample.content.feed(kinds)) if layers else []
+        found = observer.columns(sample.content.feed(kinds), firsts=True) if layers else []
         yield item, Columns(dict(zip(layers, found, strict=True)))
 
 
