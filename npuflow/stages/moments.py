@@ -139,20 +139,18 @@ def columns(
     picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """One pass of the float network for all layers."""
-    yield from observed(picked, grids, graph, firsts=True)
+    yield from observed(picked, grids, graph)
 
 
 def observed(
-    picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed, firsts: bool = False
+    picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
-    """What the layers read of every sample. `firsts`: the first token of a text counts as much as all others
-    of its sample: all tokens behind it attend to it, so that an error of its value is in all of their sums.
-    """
+    """What the layers read of every sample."""
     layers = {name: one.layer for name, one in grids.items()}
     observer = ColumnObserver(graph.graph, tuple(layers.values()))
     kinds = {name: graph.graph.type(name) for name in graph.graph.inputs}
     for item, sample in picked.items():
-        found = observer.columns(sample.content.feed(kinds), firsts) if layers else []
+        found = observer.columns(sample.content.feed(kinds)) if layers else []
         yield item, Columns(dict(zip(layers, found, strict=True)))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from npuflow.ir.types import GroupedType
 from npuflow.quantise.rounded import real_weight
-from npuflow.stages.moments import Columns, LayerMoments
+from npuflow.stages.moments import LayerMoments
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded, RoundedLayer
 from npuflow.testing.stage import built
@@ -97,15 +97,3 @@ def test_minima_find_the_codes_of_a_file_again(tmp_path: Path) -> None:
         assert own is not None and file is not None and own.shape == file.shape
         same, total = same + int((own == file).sum()), total + own.size
     assert same > 0.99 * total
-
-
-def test_the_first_token_of_a_text_counts_as_much_as_all_others_of_its_sample(tmp_path: Path) -> None:
-    """Steps that begin a text have twice as many columns as others of 16 tokens."""
-    done = built(recipe(tmp_path), tmp_path / "cache", "moments")
-    found = {item: one for item, one in done.products("moments").items() if isinstance(one, Columns)}
-    begin = {item for item in found if item.endswith("/0")}
-    assert begin and len(found) > len(begin)
-    for item, one in found.items():
-        for codes in one.layers.values():
-            assert codes.shape[1] == (32 if item in begin else 16)
-            assert item not in begin or (codes[:, 16:] == codes[:, :1]).all()

@@ -33,23 +33,11 @@ class ColumnObserver:
         self.kinds = {v: stacked(self.graph.type(v), own.get(v, 1)) for v in self.network.made}
         self.taps: dict[int, Taps] = {}
 
-    def columns(self, feed: Mapping[str, Array], firsts: bool = False) -> list[Codes]:
-        """Of every layer. `firsts`: where a sequence begins, the first place again, as often as there are
-        others."""
+    def columns(self, feed: Mapping[str, Array]) -> list[Codes]:
+        """Of every layer."""
         known = {**feed, **self.network.reused(feed, self.kinds)}
         seed = seed_of(self.graph, feed)
-        found = [self._columns(one, known[one.source], seed) for one in self.layers]
-        if not (firsts and begins(self.graph, feed)):
-            return found
-        return [self._with_first(*one, known) for one in zip(self.layers, found, strict=True)]
-
-    def _with_first(self, layer: WeightedLayer, found: Codes, known: Mapping[str, Array]) -> Codes:
-        if count(self.graph, layer) == 1:
-            return found
-        groups = self.graph.nodes[layer.node].op.column_groups()
-        at = taps(self.graph, layer, np.zeros(1, np.int64))
-        first = gathered(at, groups, known[layer.source], layer.fraction, layer.parts)
-        return np.concatenate([found, np.repeat(first, found.shape[1], axis=1)], axis=1)
+        return [self._columns(one, known[one.source], seed) for one in self.layers]
 
     def _columns(self, layer: WeightedLayer, source: Array, seed: int) -> Codes:
         """As `columns`, with the places of all columns of a layer found once."""
@@ -60,11 +48,6 @@ class ColumnObserver:
         at = drawn(layer, len(every.first), seed)
         some = every if at is None else every._replace(first=every.first[at])
         return gathered(some, node.op.column_groups(), source, layer.fraction, layer.parts)
-
-
-def begins(graph: Graph, feed: Mapping[str, Array]) -> bool:
-    """Whether a sample of a network with state is the beginning of a sequence: nothing is kept yet."""
-    return bool(graph.state) and not any(np.any(feed[given]) for _, given in graph.state)
 
 
 def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
