@@ -26,13 +26,15 @@ TAKEN_AS_ONE = "free and taken as 1"      # ends the note of a batch that nobody
 
 @dataclass(frozen=True)
 class Bindings:
-    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points, and
-    inputs that always have the same value."""
+    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points,
+    inputs that always have the same value, and how many steps loops may have whose end depends on data (all
+    of them, or by name)."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
+    max_steps: int | Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,20 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
         found = infinities(parts.graph, node.inputs[0])
         return _DEPENDS if found is None else parts.const(_TESTS[name](found), "mask")
     if name == "cast" and parts.type(node.inputs[0]).dtype == "float32" and attribute(node, "to") == _BOOL:
+        if _carries_truth(parts, node.inputs[0]):
+            return node.inputs[0]
         return parts.op("abs", (parts.op("sign", (node.inputs[0],)),), "mask")
     if name == "cast" and parts.type(node.inputs[0]).dtype in INTEGERS and attribute(node, "to") == _BOOL:
         return parts.op("abs", (parts.op("sign", (number(parts, node.inputs[0]),)),), "mask")
     if name in _LOGIC:
         return _combined(parts, node, lambda *m: _LOGIC[name](parts, *m))
     return NoMask(f"a truth value made by {getattr(node.op, 'op_type', '') or name}")
+
+
+def _carries_truth(parts: Parts, value_id: str) -> bool:
+    """Whether the numbers are truth values that a loop carries."""
+    node = maker(parts.graph, value_id)
+    return node is not None and kind(node) == "loopcarry" and whole_span(parts.graph, value_id) == (0, 1)
 
 
 def opposite(parts: Parts, m: str) -> str:

@@ -65,6 +65,10 @@ class ModelTable(Config, table="model"):
     constants: dict[str, float] = field(default_factory=dict)
     """Inputs that always hold the same number (a sampling rate): they become
     constants, and branches on them fold."""
+    max_steps: int | dict[str, int] | None = None
+    """The most steps of loops whose end depends on data: of all of them, or `{ "loop" = 64 }` by name. Such a
+    loop then has this number of steps, and those behind the end change nothing. Left out: it runs on the
+    host."""
     state: dict[str, str] = field(default_factory=dict)
     """Recurrent state, key and value caches: outputs, each with the input that takes its value in the next
     run. A sequence begins with zeros."""
@@ -78,6 +82,7 @@ class ModelTable(Config, table="model"):
                     code="NF-RECIPE-039",
                 )
         yield from self._wrong_ranges()
+        yield from self._wrong_steps()
         for name, size in self.dims.items():
             if isinstance(size, int) and size < 1:
                 yield Fault(
@@ -105,6 +110,15 @@ class ModelTable(Config, table="model"):
                 f"dims.{ranges[0]}", "a range excludes a second range, shapes, begin, batch and state",
                 because, "one length, as a number", code="NF-RECIPE-141",
             )
+
+    def _wrong_steps(self) -> Iterator[Fault]:
+        stated = self.max_steps
+        for name, most in (stated or {}).items() if not isinstance(stated, int) else [("", stated)]:
+            if most < 1:
+                yield Fault(
+                    f"max_steps.{name}" if name else "max_steps", f"{most} is not a number of steps",
+                    hint="1 or more: the most steps that the loop needs", code="NF-RECIPE-208",
+                )
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
@@ -155,7 +169,7 @@ class ModelTable(Config, table="model"):
         most = {name: most for name, (_, most) in self.ranges.items()}
         fixed = {name: size for name, size in self.dims.items() if isinstance(size, int)}
         return Bindings(
-            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants
+            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants, self.max_steps
         )
 
 

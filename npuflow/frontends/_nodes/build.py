@@ -12,9 +12,11 @@ import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends._nodes import floats, fold
+from npuflow.frontends._nodes.bounded import bounded
 from npuflow.frontends._nodes.fit import fit
 from npuflow.frontends._nodes.inputs import another_batch
 from npuflow.frontends._nodes.loop import looped
+from npuflow.frontends._nodes.masked import ENDLESS
 from npuflow.frontends._nodes.microsoft import MICROSOFT, UNLISTED
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.shapes import label, output_types, short
@@ -110,8 +112,13 @@ class NodeBuilder(OnnxBuilder):
             return
         stays = ""
         if node.op_type in ("Loop", "Scan"):
+            mark, singles = self.mark(), dict(self.singles)
             why = looped(self, node, version)
             stays = unrolled(self, node, version) if why else ""
+            if stays in ENDLESS and node.op_type == "Loop":
+                self.back(mark)
+                self.singles = singles
+                stays = bounded(self, node, version, stays)
             if not stays:
                 if why == LARGE:
                     self.notes.append(f"{label(node)} is written out: {why}")

@@ -24,6 +24,7 @@ def inputs(
 ) -> tuple[list[str], list[NpuflowError]]:
     """Defines the network's inputs; the names of those that are fed, and faults of the names that the recipe
     gives. `made`: all names of values in the source."""
+    builder.max_steps = bindings.max_steps
     fed = [i for i in infos if i.name not in bindings.constants]
     declared = [i.name for i in infos]
     faults: list[NpuflowError] = [
@@ -62,6 +63,7 @@ def outputs(
                 code="NF-MODEL-008",
             )
         )
+    found += _without_bound(builder.endless, bindings.max_steps)
     wanted = bindings.outputs or tuple(own)
     found += absent(wanted, list(builder.values), "value", "outputs")
     if found:
@@ -99,6 +101,27 @@ def absent(
             )
             fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
             yield fault
+
+
+def _without_bound(
+    endless: Collection[str], stated: int | Mapping[str, int] | None
+) -> Iterator[NpuflowError]:
+    """Numbers of steps for loops that have no end which depends on data."""
+    if stated is not None and not endless:
+        fault = ModelError(
+            "no loop of the model has an end that depends on data",
+            because="[model] max_steps bounds such loops alone", hint="leave [model] max_steps out",
+            code="NF-MODEL-541",
+        )
+        yield fault.at(key=dotted(("model", "max_steps")))
+    elif isinstance(stated, Mapping):
+        for name in (name for name in stated if name not in endless):
+            fault = ModelError(
+                f'no loop "{name}" has an end that depends on data',
+                because=f"such loops are: {', '.join(endless)}", hint=suggestion(name, list(endless)),
+                code="NF-MODEL-542",
+            )
+            yield fault.at(key=dotted(("model", "max_steps", name)))
 
 
 def together(faults: Sequence[NpuflowError]) -> NpuflowError:

@@ -9,8 +9,8 @@ where they would so have more nodes than the outer one written out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -165,7 +165,6 @@ class _Looped:
         for name, array in form.fixed.items():
             self.names[name] = builder.constant(self._named(name), array)
         for k, (own, state) in enumerate(zip(form.own, form.states, strict=False)):
-            self._real(state)
             self.names[own] = self._named(own)
             self._passed("carry", state, self.names[own], k)
         for own, one in zip(form.own[count:], form.scanned, strict=True):
@@ -196,9 +195,26 @@ class _Looped:
     def _real(self, name: str) -> TensorType:
         """The type of a value that crosses the border of a loop."""
         kind = self.builder.type(name)
-        if kind.dtype != "float32" or not kind.is_static:
+        if kind.dtype not in ("float32", "bool") or not kind.is_static:
             raise CannotLoopError(f"{name} of {kind.dtype} goes through its steps")
         return kind
+
+    def _crossing(self, source: str, out: str, cross: Callable[[str, str], object]) -> str:
+        """What `cross(source, out)` adds between a value and what it is behind a border. Truth values cross
+        as 0 and 1."""
+        if self._real(source).dtype != "bool":
+            cross(source, out)
+            return out
+        number, behind = (self.builder.free(f"{out}:{what}") for what in ("number", "crossed"))
+        self._cast(source, number, onnx.TensorProto.FLOAT)
+        cross(number, behind)
+        return self._cast(behind, out, onnx.TensorProto.BOOL)
+
+    def _cast(self, source: str, out: str, to: int) -> str:
+        self.builder.node(
+            onnx.helper.make_node("Cast", [source], [out], self.form.origin[0], to=to), self.version
+        )
+        return out
 
     def _border(self, kind: str, source: str, out: str, **more: Any) -> str:
         op = OPS[f"loop{kind}"](loop=self.form.prefix, steps=self.form.steps, **more)
@@ -207,12 +223,21 @@ class _Looped:
     def _passed(self, kind: str, source: str, out: str, index: int) -> None:
         """A value that is carried, behind a border. What has no dimension passes as a tensor of one element:
         steps copy what they carry, and commands copy elements along a dimension."""
-        if self.builder.type(source).shape:
-            self._border(kind, source, out, index=index)
-        else:
+        said: dict[str, Any] = {"index": index}
+        if kind == "carry" and self._real(source).dtype == "bool":
+            said["whole"] = (0, 1)
+        if kind == "last" and out in self.builder.going:
+            said["goes_on"] = True
+
+        def cross(source: str, out: str) -> None:
+            if self.builder.type(source).shape:
+                self._border(kind, source, out, **said)
+                return
             one, behind = self._element(source, out), self.builder.free(f"{out}:behind")
-            self._border(kind, one, behind, index=index)
+            self._border(kind, one, behind, **said)
             self._moved(behind, "reshape", out, ())
+
+        self._crossing(source, out, cross)
 
     def _element(self, source: str, out: str) -> str:
         """A number as a tensor of one element, on its way to `out`."""
@@ -223,7 +248,10 @@ class _Looped:
 
     def _part(self, one: Scanned, own: str) -> str:
         """What a step has of a tensor."""
-        shape = self._real(one.name).shape
+        return self._crossing(one.name, own, lambda source, out: self._cut(replace(one, name=source), out))
+
+    def _cut(self, one: Scanned, own: str) -> str:
+        shape = self.builder.type(one.name).shape
         axis, source = one.axis % len(shape), one.name
         if shape[axis] != self.form.steps:
             raise CannotLoopError("its tensors have several numbers of steps")
@@ -249,8 +277,9 @@ class _Looped:
         read = dict.fromkeys(i for n in nodes for i in (*n.input, *captured(n)) if i)
         for name in (*read, *self.form.results):
             if name not in made and name not in self.names and name not in builder.arrays:
-                self._real(name)
-                self.names[name] = self._border("capture", name, self._named(name))
+                self.names[name] = self._crossing(
+                    name, self._named(name), lambda source, out: self._border("capture", source, out)
+                )
         self.names.update({o: self._named(o) for n in nodes for o in n.output if o})
         copies = [onnx.NodeProto.FromString(inner.SerializeToString()) for inner in nodes]
         fold.rename_all(copies, self.names)
@@ -304,10 +333,8 @@ class _Looped:
         whole = builder.constant(builder.free(f"{name}:steps"), rows.astype(np.float32))
         if rows.dtype == np.float32:
             return self._part(Scanned(whole), self._named(name))
-        part, truth = self._part(Scanned(whole), builder.free(f"{name}:number")), self._named(name)
-        cast = onnx.helper.make_node("Cast", [part], [truth], self.form.origin[0], to=onnx.TensorProto.BOOL)
-        builder.node(cast, self.version)
-        return truth
+        part = self._part(Scanned(whole), builder.free(f"{name}:number"))
+        return self._cast(part, self._named(name), onnx.TensorProto.BOOL)
 
     def _counted(self, name: str) -> Array:
         rows = self.form.counters.stacked(name)
@@ -343,6 +370,9 @@ class _Looped:
 
     def _rows(self, value: str, row: Scanned) -> None:
         """What all steps made, under the node's name of it."""
+        self._crossing(value, row.name, lambda source, out: self._stack(source, replace(row, name=out)))
+
+    def _stack(self, value: str, row: Scanned) -> None:
         shape, steps = self.builder.type(value).shape, self.form.steps
         axis = row.axis % (len(shape) + 1)
         if not shape:

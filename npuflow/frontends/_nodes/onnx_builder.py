@@ -41,6 +41,11 @@ class OnnxBuilder(Builder):
         self.batches: dict[str, tuple[int, ...]] = {}
         # nodes that the body of a loop may have while it is made, loops in it written out; None outside loops
         self.room: int | None = None
+        # steps that a loop whose end depends on data may have, one number or by name; the names of such
+        # loops, and the values that say that one would go on
+        self.max_steps: int | Mapping[str, int] | None = None
+        self.endless: dict[str, None] = {}
+        self.going: set[str] = set()
 
     # --- values
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:

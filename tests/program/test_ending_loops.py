@@ -1,0 +1,108 @@
+"""Loops whose end depends on data, quantised: the loop is the same written out, and so are program and C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.checks.agreement import compare
+from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.loops import border, loops
+from npuflow.ir.types import QuantType
+from npuflow.ir.unroll import rolled, written_out
+from npuflow.place.place import place
+from npuflow.program.order import order_of
+from npuflow.quantise.config import Quantize
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.floats import FloatRun
+from npuflow.run.interpret import Interpreter, interpret
+from npuflow.sim.hazards import hazards_of
+from npuflow.testing.quantised import quantize_graph
+from tests.export_c.harness import UB, case, check, needs_compiler
+from tests.export_c.random_loops import WIDE, whole
+from tests.networks.ending_loops import CASES, SIZES, TRIPS, feed
+from tests.networks.looped import program_of
+from tests.program.test_repeats import TARGET
+from tests.tiers import often
+
+MOST = 12
+Ranges = dict[str, tuple[float, float]]
+Feeds = list[dict[str, np.ndarray]]
+
+
+def observed(name: str) -> tuple[Graph, Feeds, Ranges]:
+    """The float graph, inputs that end it at different steps, and the ranges of its values."""
+    graph = rewrite(FRONTENDS["onnx"]().read(CASES[name], Bindings(max_steps=MOST)).graph).graph
+    feeds = [feed(size, graph.inputs, trip) for size, trip in zip(SIZES, TRIPS, strict=True)]
+    made = [o for node in graph.nodes for o in node.outputs if o]
+    runner, ranges = FloatRun.of(graph, made), dict[str, tuple[float, float]]()
+    for given in feeds:
+        for value, array in {**given, **runner.run(given)}.items():
+            if array.dtype == np.float32:
+                low, high = ranges.get(value, (0.0, 0.0))
+                ranges[value] = min(low, float(array.min())), max(high, float(array.max()))
+    return graph, feeds, ranges
+
+
+def quantised(name: str, target: Target) -> tuple[Graph, Feeds]:
+    graph, feeds, ranges = observed(name)
+    placed = place(graph, target).on_npu
+    return quantize_graph(graph, placed, ranges, Quantize(), target.numerics).graph, feeds
+
+
+@pytest.mark.parametrize("name", often(CASES, 3))
+def test_programs(name: str) -> None:
+    graph, feeds = quantised(name, TARGET)
+    assert loops(graph) and (name == "counters" or rolled(graph).rolls)
+    program = program_of(graph, TARGET)
+    assert not hazards_of(program, order_of(program))
+    checks = compare(graph, program, TARGET.numerics, feeds)
+    assert not [one for one in checks if one.different or one.executor]
+    straight = written_out(graph)
+    for given in feeds:
+        wanted = interpret(straight, given, TARGET.numerics)
+        for output, array in interpret(graph, given, TARGET.numerics).items():
+            np.testing.assert_array_equal(array, wanted[output])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_behind_the_end_codes_stay_as_they_are(name: str) -> None:
+    """And what the steps stack is 0."""
+    graph, feeds = quantised(name, TARGET)
+    (loop,) = loops(graph)
+    nodes = [graph.nodes[i] for i in loop.nodes]
+    (ends,) = (n for n in nodes if n.op.border_of_loop == "last" and vars(border(n)[1])["goes_on"])
+    ended = set()
+    for given in feeds:
+        values = dict(Interpreter(graph, TARGET.numerics).run(given, keep=lambda _: True))
+        on = values[ends.inputs[0]].reshape(-1) > 0
+        last = int(on.sum())            # the step that may be the last one to count
+        assert on[:last].all()
+        ended.add(last)
+        for one in loop.carried:
+            steps = np.split(values[one.following], loop.steps)
+            assert all(np.array_equal(steps[last], step) for step in steps[last + 1 :])
+        for node in nodes:
+            if node.op.border_of_loop == "stack" and last + 1 < loop.steps:
+                rows = np.split(values[node.outputs[0]], loop.steps)[last + 1 :]
+                quant = graph.values[node.outputs[0]].quant
+                assert isinstance(quant, QuantType)
+                assert all((row == quant.zero_point[0]).all() for row in rows)
+    assert len(ended) > 2
+
+
+@needs_compiler
+def test_code(tmp_path: Path) -> None:
+    found = []
+    for number, name in enumerate(CASES):
+        graph, _, ranges = observed(name)
+        made = whole(graph, ranges, (8, 16)[number % 2])
+        if place(graph, WIDE).reasons():
+            continue                    # the host has a part
+        found.append(case(made, WIDE.numerics, number, 6))
+    assert len(found) > 2
+    check(found, tmp_path, ("-O0", *UB))
