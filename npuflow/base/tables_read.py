@@ -233,8 +233,8 @@ def _union(members: Sequence[Any], value: Any, at: Locator, faults: list[Npuflow
         # Of several tables that could have been meant, the one that nearly fits speaks.
         faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))
         return BAD
-    wanted = " or ".join(dict.fromkeys(wanted(m) for m in plain))
-    return _fault(faults, at, f"expected {wanted}, got {_name(value)}", code="NF-RECIPE-010")
+    kinds = " or ".join(dict.fromkeys(wanted(m) for m in plain))
+    return _fault(faults, at, f"expected {kinds}, got {_name(value)}", code="NF-RECIPE-010")
 
 
 def _same_shape(kind: Any, value: Any) -> bool:

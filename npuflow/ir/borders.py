@@ -15,12 +15,14 @@ DOMAIN = "npuflow.loop"                   # of the borders in ONNX
 @dataclass(frozen=True)
 class LoopBorderOp(Op):
     """What the operators at a loop's border say. `loop`: its name; `index`: of a carried value; `reverse`:
-    the first step has the last part."""
+    the first step has the last part; `goes_on`: the value is 1 where a loop whose end depends on data has not
+    ended after all of its steps."""
 
     loop: str = ""
     steps: int = 1
     index: int = 0
     reverse: bool = False
+    goes_on: bool = False
     domain: ClassVar[str] = DOMAIN
     border_of_loop: ClassVar[LoopBorder]
 

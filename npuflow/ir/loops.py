@@ -65,6 +65,13 @@ class Loop:
         }
 
 
+def ends(graph: Graph) -> dict[str, str]:
+    """The values that are 1 where a loop with a stated maximum of steps has not ended, with its name in the
+    source."""
+    lasts = (node for node in graph.nodes if node.op.border_of_loop == "last")
+    return {node.outputs[0]: node.name for node in lasts if border(node)[1].goes_on}
+
+
 def has_loops(graph: Graph) -> bool:
     return any(node.op.border_of_loop for node in graph.nodes)
 
@@ -153,7 +160,8 @@ def _loop_faults(graph: Graph, loop: Loop) -> Iterator[str]:
     ends = [(*border(graph.nodes[i]), graph.nodes[i]) for i in loop.nodes]
     for side in ("carry", "last"):
         found = sorted(own.index for kind, own, _ in ends if kind == side)
-        if found != list(range(len(found))) or len(found) != len(loop.carried):
+        # numbers may be left out, of values that nothing reads
+        if len(set(found)) < len(found) or len(found) != len(loop.carried):
             yield f"{where} has other values that it {'carries in' if side == 'carry' else 'carries out'}"
             return
     if len({own.steps for side, own, _ in ends if side}) > 1 or loop.steps < 1:
@@ -246,12 +254,11 @@ def _needs(graph: Graph, one: Loop, other: Loop) -> bool:
 
 def _as_one(graph: Graph, one: Loop, other: Loop) -> Graph:
     nodes = list(graph.nodes)
+    count = 1 + max((border(nodes[i])[1].index for i in one.nodes if border(nodes[i])[0]), default=-1)
     for i in other.nodes:
         if border(nodes[i])[0]:
             own = border(nodes[i])[1]
-            nodes[i] = replace(
-                nodes[i], op=replace(own, loop=one.name, index=own.index + len(one.carried))
-            )
+            nodes[i] = replace(nodes[i], op=replace(own, loop=one.name, index=own.index + count))
     return graph.replaced(nodes=tuple(nodes))
 
 

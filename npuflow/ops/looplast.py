@@ -12,7 +12,4 @@ from npuflow.ops._loop import BorderOp
 @OPS.entry
 @dataclass(frozen=True)
 class LoopLast(BorderOp):
-    """`goes_on`: the value is 1 where the end of a loop with a stated maximum of steps is not reached."""
-
-    goes_on: bool = False
     border_of_loop: ClassVar[LoopBorder] = "last"

@@ -139,7 +139,8 @@ def _checked(
     try:
         real = [model_inputs(feed, parsed.pixels) for feed in fed]
         runnable, rounding = _runnable(address(model.path, path), read, model, parse.most)
-        original = SourceModel(runnable, graph.outputs, real, rounding)
+        fewer = model.max_steps is not None
+        original = SourceModel(runnable, graph.outputs, real, rounding, fewer)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
     errors = original.errors(graph, fed)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from npuflow.calibrators import TAILS
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import ends
 from npuflow.ir.types import Array
 from npuflow.onnx.fed import SessionModel
 from npuflow.quantise.scales import activation_inputs
@@ -27,7 +28,7 @@ SHARES = np.array([Fraction(str(share)).as_integer_ratio() for share in TAILS], 
 
 def needed_values(graph: Graph, on_npu: Callable[[int], bool]) -> tuple[str, ...]:
     """Values whose range the quantiser will ask: activations that NPU nodes read, and
-    what they write and do not fix."""
+    what they write and do not fix. And those that say whether loops have ended."""
     read: dict[str, None] = {}
     written: dict[str, None] = {}
     for index, node in enumerate(graph.nodes):
@@ -36,7 +37,7 @@ def needed_values(graph: Graph, on_npu: Callable[[int], bool]) -> tuple[str, ...
         read.update({v: None for _, v in activation_inputs(graph, node) if graph.const(v) is None})
         if node.op.output_range(graph.site(node)) is None:
             written.update({v: None for v in node.outputs if v and graph.type(v).dtype == "float32"})
-    return tuple({**read, **written})
+    return tuple({**read, **written, **dict.fromkeys(ends(graph))})
 
 
 @dataclass(frozen=True)

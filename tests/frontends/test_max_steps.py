@@ -59,7 +59,7 @@ def test_an_end_that_is_not_reached_is_that_of_the_last_step() -> None:
     _, rows = run(CASES["plain"], given)
     assert len(rows) > 6
     np.testing.assert_allclose(run(export_model(graph), given)[1], rows[:6], 1e-5)
-    (ends,) = (n for n in graph.nodes if n.op.border_of_loop == "last" and vars(border(n)[1])["goes_on"])
+    (ends,) = (n for n in graph.nodes if n.op.border_of_loop == "last" and border(n)[1].goes_on)
     assert run(export_model(graph, [ends.outputs[0]]), given)[0] == [1.0]
 
 

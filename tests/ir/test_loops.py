@@ -189,3 +189,14 @@ def test_names_of_steps_lead_back_to_values() -> None:
     (roll,) = (few := rolled(coded)).rolls
     first = [few.nodes[n].outputs[0] for step in roll.steps[roll.lead : roll.lead + 2] for n in step]
     assert [roll.later[o] for o in first if named[o] == "scaled"] == scaled[17:19]
+
+
+def test_a_carried_value_that_nothing_reads_leaves_a_number_out() -> None:
+    lines = SUMS.replace("output rows\n", "").splitlines()
+    lines = [line + " index=1" if "carry" in line or "looplast" in line else line for line in lines]
+    dead = ['dead: float32[2,3] = loopcarry(start) loop="sums" steps=6', "more: float32[2,3] = neg(dead)"]
+    left = 'behind: float32[2,3] = looplast(more) loop="sums" steps=6'
+    graph = graph_of("\n".join([*lines[:4], *dead, *lines[4:-1], left, *lines[-1:]]) + "\n")
+    assert len(loops(graph)[0].carried) == 2 and not list(faults(graph))
+    pruned = prune(graph)
+    assert len(loops(pruned)[0].carried) == 1 and not list(faults(pruned))

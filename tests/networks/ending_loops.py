@@ -18,7 +18,7 @@ def _weights() -> dict[str, np.ndarray]:
     """`w` makes rows half as large again."""
     turned = np.linalg.qr(np.random.default_rng(5).normal(size=(WIDE, WIDE)))[0]
     numbers = {"n": 1 << 62, "one": 1, "two": 2, "five": 5, "ten": 10}
-    reals = {"most": 1.0, "half": 0.5, "naught": 0.0, "by": 0.8, "tenth": 0.1}
+    reals = {"most": 1.0, "half": 0.5, "naught": 0.0, "by": 0.8, "third": 0.3, "tenth": 0.1}
     return {
         **{name: np.array(v, np.int64) for name, v in numbers.items()},
         **{name: np.array(v, np.float32) for name, v in reals.items()},
@@ -34,14 +34,14 @@ STATE = "float[1,4] s", "float[1,4] s2"
 
 def file(
     body: str, inputs: str, outputs: str, states: str = "x", trip: str = "n", going: str = "yes",
-    own: tuple[str, str] = STATE, given: str = "float[1,4] x", behind: str = "",
+    own: tuple[str, str] = STATE, given: str = "float[1,4] x", before: str = "",
 ) -> bytes:
     """A model of one Loop. `own`: what a step carries, and what it gives; `states`: before the loop;
-    `outputs`: of the loop, where `behind` adds no nodes; the types of the model's own are its declaration."""
+    `before`: nodes of the outside."""
     step = f"b (int64 i, bool c, {own[0]}) => (bool go, {own[1]}) {{ {body} }}"
     names = ", ".join(one.split()[-1] for one in inputs.split(", "))
     loop = f"[{NAME}] {names} = Loop <body: graph = {step}> ({trip}, {going}, {states})"
-    return model(f"{given} => {outputs}", f"{loop} {behind}", _weights())
+    return model(f"{given} => {outputs}", f"{before} {loop}", _weights())
 
 
 def _case(body: str, shown: str, **more: Any) -> bytes:

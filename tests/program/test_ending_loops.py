@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,20 +25,28 @@ from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
 from tests.export_c.harness import UB, case, check, needs_compiler
 from tests.export_c.random_loops import WIDE, whole
+from tests.frontends.ending_files import stored
 from tests.networks.ending_loops import CASES, SIZES, TRIPS, feed
 from tests.networks.looped import program_of
 from tests.program.test_repeats import TARGET
 from tests.tiers import often
 
 MOST = 12
+FILES = {f"tflite: {name}": found for name, found in stored().items()} if find_spec("tflite") else {}
+EVERY = [*CASES, *FILES]
 Ranges = dict[str, tuple[float, float]]
 Feeds = list[dict[str, np.ndarray]]
 
 
 def observed(name: str) -> tuple[Graph, Feeds, Ranges]:
     """The float graph, inputs that end it at different steps, and the ranges of its values."""
-    graph = rewrite(FRONTENDS["onnx"]().read(CASES[name], Bindings(max_steps=MOST)).graph).graph
-    feeds = [feed(size, graph.inputs, trip) for size, trip in zip(SIZES, TRIPS, strict=True)]
+    if name in FILES:
+        data, every, _ = FILES[name]
+        graph = rewrite(FRONTENDS["tflite"]().read(data, Bindings(max_steps=MOST)).graph).graph
+        feeds = [{graph.inputs[0]: x} for x in every]
+    else:
+        graph = rewrite(FRONTENDS["onnx"]().read(CASES[name], Bindings(max_steps=MOST)).graph).graph
+        feeds = [feed(size, graph.inputs, trip) for size, trip in zip(SIZES, TRIPS, strict=True)]
     made = [o for node in graph.nodes for o in node.outputs if o]
     runner, ranges = FloatRun.of(graph, made), dict[str, tuple[float, float]]()
     for given in feeds:
@@ -54,10 +63,10 @@ def quantised(name: str, target: Target) -> tuple[Graph, Feeds]:
     return quantize_graph(graph, placed, ranges, Quantize(), target.numerics).graph, feeds
 
 
-@pytest.mark.parametrize("name", often(CASES, 3))
+@pytest.mark.parametrize("name", often(EVERY, 3))
 def test_programs(name: str) -> None:
     graph, feeds = quantised(name, TARGET)
-    assert loops(graph) and (name == "counters" or rolled(graph).rolls)
+    assert loops(graph) and (loops(graph)[0].steps < MOST or rolled(graph).rolls)
     program = program_of(graph, TARGET)
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, TARGET.numerics, feeds)
@@ -69,13 +78,13 @@ def test_programs(name: str) -> None:
             np.testing.assert_array_equal(array, wanted[output])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EVERY)
 def test_behind_the_end_codes_stay_as_they_are(name: str) -> None:
     """And what the steps stack is 0."""
     graph, feeds = quantised(name, TARGET)
     (loop,) = loops(graph)
     nodes = [graph.nodes[i] for i in loop.nodes]
-    (ends,) = (n for n in nodes if n.op.border_of_loop == "last" and vars(border(n)[1])["goes_on"])
+    (ends,) = (n for n in nodes if n.op.border_of_loop == "last" and border(n)[1].goes_on)
     ended = set()
     for given in feeds:
         values = dict(Interpreter(graph, TARGET.numerics).run(given, keep=lambda _: True))
@@ -98,7 +107,7 @@ def test_behind_the_end_codes_stay_as_they_are(name: str) -> None:
 @needs_compiler
 def test_code(tmp_path: Path) -> None:
     found = []
-    for number, name in enumerate(CASES):
+    for number, name in enumerate(EVERY):
         graph, _, ranges = observed(name)
         made = whole(graph, ranges, (8, 16)[number % 2])
         if place(graph, WIDE).reasons():

@@ -6,7 +6,7 @@ it is behind the loop follows from how many steps have counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,10 @@ import onnx
 
 from npuflow.frontends._nodes.counters import LONGEST, Counters, followed, goes_on, number
 from npuflow.frontends._nodes.loop import CannotLoopError
-from npuflow.frontends._nodes.masked import BOUND, StepMask, steps_of
+from npuflow.frontends._nodes.masked import BOUND, GUARDED, StepMask, steps_of
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.types import Array, TensorType
-from npuflow.onnx.nodes import captured
+from npuflow.onnx.nodes import captured, subgraphs
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import from_proto, value_info
 
@@ -30,9 +30,7 @@ def bounded(builder: OnnxBuilder, node: onnx.NodeProto, version: int, why: str) 
     """Add a Loop whose end depends on data with as many steps as the recipe states; else say why it stays.
     `why`: what is not known of its end."""
     name = node.name or next((o for o in node.output if o), "Loop")
-    builder.endless[name] = None
-    stated = builder.max_steps
-    most = stated.get(name) if isinstance(stated, Mapping) else stated
+    most = builder.bounds.of(name)
     if most is None:
         return f"{why}; {BOUND}"
     mark = builder.mark()
@@ -66,6 +64,7 @@ class _Bounded:
         self.prefix = next(o for o in self.node.output if o)
         self.states = list(self.node.input[2:])
         self.into = self.ends
+        self.guarded = not GUARDED.isdisjoint(n.op_type for n in every_node(self.body))
         self.kinds = _inferred(self.builder, self.body, self.states)
 
     def nodes(self) -> list[onnx.NodeProto]:
@@ -93,7 +92,7 @@ class _Bounded:
         if live:
             goes.append(self._cast(self._shaped(self._at(live, self._next()), (1,)), BOOL))
         self.carried.append((first, runs, mask.goes_on(goes), self._name("goes_on")))
-        self.builder.going.add(self.carried[-1][3])
+        self.builder.bounds.going.add(self.carried[-1][3])
         self._scanned(counters, mask)
         self._counted(counters, steps)
         return [*self.before, self._loop(steps), *self.behind]
@@ -155,21 +154,22 @@ class _Bounded:
         if made is not None and made.is_static and made.shape != kind.shape:
             raise CannotLoopError(f"the shape of {state} changes from step to step")
         truth, last = kind.dtype == "bool", last or self._name("last")
-        if kind.shape:
-            held = mask.held(new, own, truth)
-            self.into = self.before
-            self.carried.append((self._apart(state) if truth else state, own, held, last))
-            self.into = self.ends
-            return
-        whole, after = self._name("one"), self._name("one_behind")
-        self.into = self.before
-        initial = self._shaped(self._apart(state) if truth else state, (1,))
-        self.into = self.begins
-        self._shaped(whole, (), own)
-        self.into = self.behind
-        self._shaped(after, (), last)
+        self.into, now, shape = self.before, own, kind.shape
+        initial = self._apart(state) if truth else state
+        if not shape:
+            initial, now, after = self._shaped(initial, (1,)), self._name("one"), self._name("one_behind")
+            self.into = self.behind
+            self._shaped(after, (), last)
+            last = after
+        elif self.guarded and not truth:
+            now = self._name("state")
+        if now != own:
+            self.into = self.begins
+            fed = mask.fed(now, initial) if self.guarded and not truth else now
+            self._shaped(fed, shape, own)
         self.into = self.ends
-        self.carried.append((initial, whole, mask.held(self._shaped(new, (1,)), whole, truth), after))
+        following = mask.held(new if shape else self._shaped(new, (1,)), now, truth)
+        self.carried.append((initial, now, following, last))
 
     def _scanned(self, counters: Counters, mask: StepMask[str]) -> None:
         """What the steps stack, 0 behind the end."""
@@ -258,6 +258,14 @@ class _Bounded:
 
     def number(self, a: str) -> str:
         return self._cast(a, FLOAT)
+
+
+def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, with those of the graphs in them."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from every_node(inner)
 
 
 def _stacked(rows: Sequence[Array], name: str) -> Array:

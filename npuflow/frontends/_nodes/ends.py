@@ -11,6 +11,7 @@ from npuflow.base.tables_toml import dotted
 from npuflow.frontends import Bindings, Reading, finished
 from npuflow.frontends._nodes.floats import is_other, said
 from npuflow.frontends._nodes.inputs import fixed, input_types
+from npuflow.frontends._nodes.masked import StepBounds
 from npuflow.ir.types import QuantType
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def inputs(
 ) -> tuple[list[str], list[NpuflowError]]:
     """Defines the network's inputs; the names of those that are fed, and faults of the names that the recipe
     gives. `made`: all names of values in the source."""
-    builder.max_steps = bindings.max_steps
+    builder.bounds.stated = bindings.max_steps
     fed = [i for i in infos if i.name not in bindings.constants]
     declared = [i.name for i in infos]
     faults: list[NpuflowError] = [
@@ -63,7 +64,7 @@ def outputs(
                 code="NF-MODEL-008",
             )
         )
-    found += _without_bound(builder.endless, bindings.max_steps)
+    found += without_end(builder.bounds)
     wanted = bindings.outputs or tuple(own)
     found += absent(wanted, list(builder.values), "value", "outputs")
     if found:
@@ -103,23 +104,21 @@ def absent(
             yield fault
 
 
-def _without_bound(
-    endless: Collection[str], stated: int | Mapping[str, int] | None
-) -> Iterator[NpuflowError]:
-    """Numbers of steps for loops that have no end which depends on data."""
-    if stated is not None and not endless:
+def without_end(bounds: StepBounds) -> Iterator[NpuflowError]:
+    """Numbers of steps for loops whose end does not depend on data."""
+    if bounds.stated is not None and not bounds.found:
         fault = ModelError(
             "no loop of the model has an end that depends on data",
             because="[model] max_steps bounds such loops alone", hint="leave [model] max_steps out",
             code="NF-MODEL-541",
         )
         yield fault.at(key=dotted(("model", "max_steps")))
-    elif isinstance(stated, Mapping):
-        for name in (name for name in stated if name not in endless):
+    elif isinstance(bounds.stated, Mapping):
+        for name in (name for name in bounds.stated if name not in bounds.found):
             fault = ModelError(
                 f'no loop "{name}" has an end that depends on data',
-                because=f"such loops are: {', '.join(endless)}", hint=suggestion(name, list(endless)),
-                code="NF-MODEL-542",
+                because=f"such loops are: {', '.join(bounds.found)}",
+                hint=suggestion(name, list(bounds.found)), code="NF-MODEL-542",
             )
             yield fault.at(key=dotted(("model", "max_steps", name)))
 

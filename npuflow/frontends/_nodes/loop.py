@@ -226,7 +226,7 @@ class _Looped:
         said: dict[str, Any] = {"index": index}
         if kind == "carry" and self._real(source).dtype == "bool":
             said["whole"] = (0, 1)
-        if kind == "last" and out in self.builder.going:
+        if kind == "last" and out in self.builder.bounds.going:
             said["goes_on"] = True
 
         def cross(source: str, out: str) -> None:

@@ -7,7 +7,8 @@ it is, bit for bit, and what the steps stack is 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 Name = TypeVar("Name")
@@ -20,6 +21,27 @@ ENDLESS = (
     "its condition is not a constant",
     f"its condition {END}",
 )
+
+# what may give no number at all of a state behind the end, which the condition kept from it
+GUARDED = frozenset((
+    "Div", "Reciprocal", "Log", "Sqrt", "Pow", "Acos", "Acosh", "Asin", "Atanh", "Tan", "DIV", "LOG", "SQRT",
+    "RSQRT", "POW", "FLOOR_DIV", "FLOOR_MOD",
+))
+
+
+@dataclass
+class StepBounds:
+    """How many steps loops may have whose end depends on data: `stated`, one number or by name; None: they
+    stay as they are. `found`: the names of such loops. `going`: values that say that one would go on."""
+
+    stated: int | Mapping[str, int] | None = None
+    found: dict[str, None] = field(default_factory=dict)
+    going: set[str] = field(default_factory=set)
+
+    def of(self, name: str) -> int | None:
+        """The steps of a loop of this name."""
+        self.found[name] = None
+        return self.stated.get(name) if isinstance(self.stated, Mapping) else self.stated
 
 
 class StepWriter(Protocol, Generic[Name]):
@@ -55,6 +77,11 @@ class StepMask(Generic[Name]):
         return write.sum(
             write.product(new, self.flags[truth], truth), write.product(old, self.others[truth], truth), truth
         )
+
+    def fed(self, state: Name, initial: Name) -> Name:
+        """What a step computes with, where it may divide by 0 and the like: behind the end the initial state.
+        """
+        return self.held(state, initial, False)
 
     def row(self, value: Name, flag: Name, truth: bool) -> Name:
         """What a step stacks. `flag`: the mask in the form that fits the value."""

@@ -11,6 +11,7 @@ import onnx
 from npuflow.base.errors import ModelError
 from npuflow.base.mapped import forget
 from npuflow.frontends._nodes import floats
+from npuflow.frontends._nodes.masked import StepBounds
 from npuflow.frontends._nodes.shapes import output_types
 from npuflow.frontends._nodes.tensors import EXTERNAL, array
 from npuflow.frontends._nodes.upgrade import schema, stated_opset
@@ -41,11 +42,7 @@ class OnnxBuilder(Builder):
         self.batches: dict[str, tuple[int, ...]] = {}
         # nodes that the body of a loop may have while it is made, loops in it written out; None outside loops
         self.room: int | None = None
-        # steps that a loop whose end depends on data may have, one number or by name; the names of such
-        # loops, and the values that say that one would go on
-        self.max_steps: int | Mapping[str, int] | None = None
-        self.endless: dict[str, None] = {}
-        self.going: set[str] = set()
+        self.bounds = StepBounds()
 
     # --- values
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:

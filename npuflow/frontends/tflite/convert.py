@@ -11,6 +11,7 @@ from npuflow.base.errors import ModelError, NpuflowError, Where
 from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
+from npuflow.frontends._nodes.masked import StepBounds
 from npuflow.frontends.tflite.chains import folded
 from npuflow.frontends.tflite.elements import ELEMENTS
 from npuflow.frontends.tflite.loops import CONTROL, LONGEST, MOST, left, written
@@ -63,14 +64,14 @@ def opened(path: Path) -> TfliteNetwork:
 def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
-        network = resolved(network)
-        found = plain(network)
+        network, bounds = resolved(network), StepBounds(bindings.max_steps)
+        found = plain(network, bounds=bounds)
         try:
-            return _built(found, bindings)
+            return _built(found, bindings, bounds)
         except ModelError:                    # of a step: written out it may be simpler
             if not any(operator.name == STEPS for operator in found.operators):
                 raise
-            return _built(plain(network, looped=False), bindings)
+            return _built(plain(network, looped=False, bounds=bounds), bindings, bounds)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
@@ -83,11 +84,11 @@ def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
         ) from fault
 
 
-def plain(network: TfliteNetwork, looped: bool = True) -> TfliteNetwork:
+def plain(network: TfliteNetwork, looped: bool = True, bounds: StepBounds | None = None) -> TfliteNetwork:
     """The network without WHILE: recurrent layers as one operator each, other loops as loops of the graph;
     those that can be none, or all if not `looped`, written out as far as that is short."""
     def made(most: int, chosen: frozenset[int] = frozenset()) -> tuple[TfliteNetwork, frozenset[int]]:
-        found, owner = written(network, most, chosen)
+        found, owner = written(network, most, chosen, bounds)
         done = folded(with_states(found, network.bodies))
         return done, left(done, owner)
 
@@ -100,8 +101,9 @@ def plain(network: TfliteNetwork, looped: bool = True) -> TfliteNetwork:
     return made(MOST, chosen)[0] if stay or (loops and long) else found
 
 
-def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
+def _built(network: TfliteNetwork, bindings: Bindings, bounds: StepBounds) -> Reading:
     builder = TfliteBuilder(network)
+    builder.graph.bounds = bounds
     infos = [value_info(builder.tensor(i).name, builder.type(i)) for i in network.inputs]
     made = [tensor.name for tensor in network.tensors]
     fed, faults = ends.inputs(builder.graph, infos, made, bindings)
@@ -121,6 +123,8 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
             places.append(operator)
         if reason is not None:
             lost.update(operator.outputs)
+    if refused and (unknown := list(ends.without_end(bounds))):
+        raise ends.together(unknown)
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
@@ -147,8 +151,9 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
 def _hint(refused: Sequence[Operator]) -> str:
     if any(operator.name == "WHILE" for operator in refused):
         return (
-            "a loop of a constant number of steps: a counter, compared with a constant, and no more; "
-            "or export the model to ONNX, whose loops may run on the host"
+            "[model] max_steps, the most steps that a loop may need; a loop of a constant number of steps: a "
+            "counter, compared with a constant, and no more; or export the model to ONNX, whose loops may "
+            "run on the host"
         )
     return "export the part without them, or export the model to ONNX"
 

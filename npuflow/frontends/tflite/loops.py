@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from npuflow.frontends._nodes.loop import CannotLoopError
+from npuflow.frontends._nodes.masked import BOUND, END, StepBounds
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
+from npuflow.frontends.tflite.while_bounds import COUNT, bounded
 from npuflow.frontends.tflite.while_loops import looped
 from npuflow.ir.types import Array
 
+BY_DATA = f"its condition {END}"
 MOST = 8192  # operators that loops may become
 LONGEST = 65_536  # operators that may be written out while recurrent layers are looked for
 CONTROL = ("WHILE", "IF")
@@ -27,15 +31,16 @@ class _LoopStaysError(Exception):
 
 
 def written(
-    network: TfliteNetwork, most: int = MOST, looped: Collection[int] = ()
+    network: TfliteNetwork, most: int = MOST, looped: Collection[int] = (), bounds: StepBounds | None = None
 ) -> tuple[TfliteNetwork, dict[int, int]]:
     """The network without loops and branches. Those that depend on data, and loops of more than `most`
     operators, stay, with the reason in their options. `looped`: operators by place that become loops of the
-    graph, where they can. Beside it: for each tensor that a WHILE was written out to, its place."""
+    graph, where they can. `bounds`: steps of loops whose end depends on data. Beside it: for each tensor that
+    a WHILE was written out to, its place."""
     owner: dict[int, int] = {}
     if not any(operator.name in CONTROL for operator in network.operators):
         return network, owner
-    writer = _LoopWriter(network.bodies, list(network.tensors), most)
+    writer = _LoopWriter(list(network.bodies), list(network.tensors), bounds or StepBounds(), most)
     places = {i: i for i in range(len(network.tensors))}
     for at, operator in enumerate(network.operators):
         before = len(writer.operators)
@@ -61,8 +66,9 @@ class _LoopWriter:
     """`rows`: tensors that are others in a row along the first axis. They are joined where they are read;
     `joint`: those that were."""
 
-    bodies: Sequence[TfliteNetwork]
+    bodies: list[TfliteNetwork]
     tensors: list[TfliteTensor]
+    bounds: StepBounds
     most: int = MOST
     operators: list[Operator] = field(default_factory=list)
     rows: dict[int, list[int]] = field(default_factory=dict)
@@ -75,7 +81,7 @@ class _LoopWriter:
             inputs = tuple(self.place(i, places, graph) for i in operator.inputs)
             if operator.name in CONTROL:
                 try:
-                    found = self.control(operator, inputs)
+                    found = self.control(operator, inputs, graph)
                 except _LoopStaysError as fault:
                     outputs = tuple(self.place(i, places, graph) for i in operator.outputs)
                     said = {**operator.options, "Reason": str(fault)}
@@ -101,33 +107,83 @@ class _LoopWriter:
         self.tensors.append(replace(tensor, name=f"{tensor.name}#{number}"))
         return number
 
-    def control(self, operator: Operator, inputs: tuple[int, ...]) -> list[int]:
+    def control(self, operator: Operator, inputs: tuple[int, ...], graph: TfliteNetwork) -> list[int]:
         """Adds what a loop or branch does; where its results are."""
-        mark = len(self.operators)
+        mark, joint = len(self.operators), set(self.joint)
         try:
             if operator.name == "IF":
                 branch = "Then" if self.decided(inputs[0]) else "Else"
                 return self.call(operator.options[f"{branch}SubgraphIndex"], inputs[1:])
-            states = list(inputs)
             cond, body = (operator.options[f"{part}SubgraphIndex"] for part in ("Cond", "Body"))
-            found = self.looped(self.bodies[cond], self.bodies[body], states) if self.loops else None
-            if found is not None:
-                return found
-            steps = 0
-            while self.decided(self.call(cond, states)[0]):
-                states, steps = self.call(body, states), steps + 1
-                if max(len(self.operators) - mark, steps) > self.most:
-                    raise _LoopStaysError(f"written out it has more than {self.most} operators")
+            return self.repeated(cond, body, list(inputs))
+        except _LoopStaysError as fault:
+            del self.operators[mark:]
+            if operator.name == "IF" or str(fault) != BY_DATA:
+                raise
+            self.joint = joint
+            name = graph.tensors[operator.outputs[0]].name
+            steps = self.bounds.of(name)
+            if steps is None:
+                raise _LoopStaysError(f"{fault}; {BOUND}") from None
+            return self.bounded(cond, body, list(inputs), steps, name)
+
+    def repeated(self, cond: int, body: int, states: list[int], name: str = "") -> list[int]:
+        """Adds a loop, or its steps one after the other. `name`: of a loop with a stated maximum."""
+        mark, steps = len(self.operators), 0
+        found = self.looped(self.bodies[cond], self.bodies[body], states, name) if self.loops else None
+        if found is not None:
+            return found
+        while self.decided(self.call(cond, states)[0]):
+            states, steps = self.call(body, states), steps + 1
+            if max(len(self.operators) - mark, steps) > self.most:
+                raise _LoopStaysError(f"written out it has more than {self.most} operators")
+        return states
+
+    def bounded(self, cond: int, body: int, states: list[int], most: int, name: str) -> list[int]:
+        """Adds a loop whose end depends on data, with a stated maximum of steps."""
+        mark = len(self.operators)
+        try:
+            one = bounded(self.bodies[cond], self.bodies[body], [self.tensors[i] for i in states], most)
+        except CannotLoopError as fault:
+            raise _LoopStaysError(str(fault)) from None
+        runs = self.made("RESHAPE", one.mask, self.call(cond, states)[0])
+        given = [
+            self.made("RESHAPE", replace(self.tensors[i], shape=(1,), data=None), i) if k in one.lone else i
+            for k, i in enumerate(states)
+        ]
+        given += [*(given[k] for k in one.firsts), *(self.new(tensor) for tensor in one.initial), runs]
+        self.bodies += [one.cond, one.body]
+        try:
+            found = self.repeated(len(self.bodies) - 2, len(self.bodies) - 1, given, name)
         except _LoopStaysError:
             del self.operators[mark:]
             raise
-        return states
+        results = found[: len(states)]
+        for k in one.lone:
+            results[k] = self.made("RESHAPE", replace(self.tensors[states[k]], data=None), found[k])
+        if one.tables:
+            like = TfliteTensor("count", (), "float32", None, None)
+            lone = self.made("RESHAPE", like, found[len(states) + len(one.firsts) + COUNT])
+            places = self.made("CAST", replace(like, dtype="int32"), lone)
+        for k, table in one.tables.items():
+            kind = replace(self.tensors[states[k]], data=None)
+            rows = self.constant(kind, table)
+            results[k] = self.made("GATHER", kind, rows, places, Axis=0, BatchDims=0)
+        return results
 
-    def looped(self, cond: TfliteNetwork, body: TfliteNetwork, states: list[int]) -> list[int] | None:
+    def made(self, kind: str, like: TfliteTensor, *inputs: int, **options: Any) -> int:
+        """Adds an operator; where its result is."""
+        result = self.new(like)
+        self.operators.append(Operator(kind, tuple(self.whole(i) for i in inputs), (result,), options))
+        return result
+
+    def looped(
+        self, cond: TfliteNetwork, body: TfliteNetwork, states: list[int], name: str
+    ) -> list[int] | None:
         """Adds a loop of the graph; where its results are. None where it can be none."""
         count = len(self.tensors)
         try:
-            made, found = looped(cond, body, states, self.tensors, self.new)
+            made, found = looped(cond, body, states, self.tensors, self.new, name)
         except CannotLoopError:
             del self.tensors[count:]
             return None
@@ -144,7 +200,7 @@ class _LoopWriter:
     def decided(self, index: int) -> bool:
         held = self.tensors[index].data
         if held is None:
-            raise _LoopStaysError("its condition depends on data")
+            raise _LoopStaysError(BY_DATA)
         return bool(held.reshape(-1)[0])
 
     def shortened(self, operator: Operator, inputs: tuple[int, ...], graph: TfliteNetwork) -> int | None:

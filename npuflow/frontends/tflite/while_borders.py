@@ -17,10 +17,11 @@ Convert = Callable[[TfliteBuilder, Operator, set[int]], str | None]
 def steps(builder: TfliteBuilder, operator: Operator, convert: Convert) -> None:
     """`convert`: adds an operator of the step, else says why not."""
     form: StepForm = operator.options["Form"]
-    origin = builder.origin
+    origin = builder.origin = form.name or builder.origin
     borders = _Borders(builder, builder.free(f"{origin}:loop"), form.steps, origin)
     for k, (initial, now, _, _) in enumerate(form.carried):
-        builder.forms[now] = {PLAIN: borders.carried(k, initial, now)}
+        whole = (0, form.steps) if now == form.counts else (0, 1) if borders.truth(now) else ()
+        builder.forms[now] = {PLAIN: borders.passed("carry", initial, now, index=k, whole=whole)}
     for outer, inner in form.captured:
         builder.forms[inner] = {PLAIN: borders.captured(outer, inner)}
     for one in form.read:
@@ -28,11 +29,12 @@ def steps(builder: TfliteBuilder, operator: Operator, convert: Convert) -> None:
     reasons = [reason for one in form.operators if (reason := convert(builder, one, set()))]
     if reasons:
         raise TfliteOperatorError("; ".join(dict.fromkeys(reasons)))
-    rows = [(one, builder.value(one.part)) for one in form.stacked]
-    lasts = [(last, builder.value(following)) for _, _, following, last in form.carried]
+    rows = [(one, borders.real(one.part)) for one in form.stacked]
+    lasts = [(last, borders.real(following)) for _, _, following, last in form.carried]
     builder.origin = origin
     for k, (last, value) in enumerate(lasts):
-        borders.add("last", value, builder.result(last), index=k)
+        going = {"goes_on": True} if last == form.going else {}
+        borders.left("last", value, last, index=k, **going)
     for one, value in rows:
         borders.rows(one, value)
 
@@ -49,10 +51,6 @@ class _Borders:
     def add(self, kind: str, source: str, out: str, **more: Any) -> str:
         op = OPS[f"loop{kind}"](loop=self.loop, steps=self.steps, **more)
         return self.builder.graph.add(op, (source,), (out,), (self.origin,))[0]
-
-    def carried(self, index: int, initial: int, now: int) -> str:
-        name = self.add("carry", self.builder.value(initial), self.builder.tensor(now).name, index=index)
-        return self.coded(name, now)
 
     def coded(self, value: str, index: int) -> str:
         """A value whose codes are those of a tensor: they are stated."""
@@ -79,10 +77,26 @@ class _Borders:
 
     def captured(self, outer: int, inner: int) -> str:
         """A value of the outside, in every step."""
+        return self.passed("capture", outer, inner)
+
+    def truth(self, index: int) -> bool:
+        return self.builder.tensor(index).dtype == "bool"
+
+    def passed(self, kind: str, outer: int, inner: int, **more: Any) -> str:
+        """A value of the outside as the step has it."""
         name = self.builder.tensor(inner).name
-        if self.builder.tensor(inner).dtype != "bool":
-            return self.coded(self.add("capture", self.builder.value(outer), name), inner)
-        return self.back(self.add("capture", self.real(outer), self.builder.free(f"{name}:real")), inner)
+        if not self.truth(inner):
+            return self.coded(self.add(kind, self.builder.value(outer), name, **more), inner)
+        return self.back(self.add(kind, self.real(outer), self.builder.free(f"{name}:real"), **more), inner)
+
+    def left(self, kind: str, value: str, result: int, **more: Any) -> None:
+        """A value of the step as the outside has it."""
+        name = self.builder.result(result)
+        if not self.truth(result):
+            self.add(kind, value, name, **more)
+            return
+        made = self.add(kind, value, self.builder.free(f"{name}:real"), **more)
+        self.builder.node("Cast", [made], name, to=element("bool"))
 
     def real(self, index: int) -> str:
         """A value as numbers, as they pass borders."""
@@ -103,4 +117,6 @@ class _Borders:
         builder, shape = self.builder, self.builder.tensor(one.whole).shape
         name = builder.free(f"{builder.tensor(one.whole).name}:rows")
         made = self.coded(self.add("stack", value, name, reverse=one.back), one.whole)
+        if self.truth(one.whole):
+            made = builder.node("Cast", [made], to=element("bool"))
         builder.node("Reshape", [made, builder.shape(shape)], builder.result(one.whole))

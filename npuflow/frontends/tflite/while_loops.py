@@ -43,6 +43,9 @@ class StepForm:
     read: tuple[StepPart, ...]
     captured: tuple[tuple[int, int], ...]
     stacked: tuple[StepPart, ...]
+    name: str = ""                        # of a loop with a stated maximum of steps
+    counts: int = -1                      # of it: what has how many steps counted, at the step
+    going: int = -1                       # what says that it would go on, behind it
 
     @property
     def operator(self) -> Operator:
@@ -53,16 +56,17 @@ class StepForm:
 
 def looped(
     cond: TfliteNetwork, body: TfliteNetwork, inputs: Sequence[int], tensors: list[TfliteTensor],
-    new: Callable[[TfliteTensor], int],
+    new: Callable[[TfliteTensor], int], name: str = "",
 ) -> tuple[list[Operator], list[int]]:
     """The operators of a loop, and where its results are; a CannotLoopError with the reason. `inputs`: its
-    states among `tensors`, to which `new` adds."""
+    states among `tensors`, to which `new` adds. `name`: of a loop with a stated maximum of steps, whose last
+    states are those of `while_bounds`."""
     if any(operator.name in CONTROL for operator in (*cond.operators, *body.operators)):
         raise CannotLoopError("its body has bodies or variables of its own")
     trace = followed(cond, body, [tensors[i] for i in inputs])
     if trace.steps <= FEW:
         raise CannotLoopError(f"{trace.steps} steps")
-    return _WhileLoop(body, trace, list(inputs), tensors, new).made()
+    return _WhileLoop(body, trace, list(inputs), tensors, new, name).made()
 
 
 @dataclass
@@ -74,6 +78,7 @@ class _WhileLoop:
     inputs: list[int]
     tensors: list[TfliteTensor]
     new: Callable[[TfliteTensor], int]
+    name: str = ""
     before: list[Operator] = field(default_factory=list)
     after: list[Operator] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
@@ -118,6 +123,9 @@ class _WhileLoop:
             tuple((initial, now, self.places[out], behind) for initial, now, out, behind in kept),
             tuple(self.read), tuple(self.captured.items()), tuple(rows),
         )
+        if self.name:
+            counts, going = self.places.get(self.body.inputs[-2], -1), results[-1]
+            form = replace(form, name=self.name, counts=counts, going=going)
         if not form.carried and not form.read:
             raise CannotLoopError("nothing of it depends on data")
         return [*self.before, form.operator, *self.after], results
@@ -162,7 +170,7 @@ class _WhileLoop:
                 found.append(replace(operator, inputs=inputs, outputs=outputs))
         for index in wanted:
             tensor = self.body.tensors[index]
-            if not is_real(tensor):
+            if not is_real(tensor) and tensor.dtype != "bool":
                 raise CannotLoopError(f'"{tensor.name}" is handed on as {tensor.dtype}')
         return found
 
@@ -196,7 +204,8 @@ class _WhileLoop:
     def _number(self, index: int) -> int:
         """What is known of a tensor and differs from step to step, as a part of a constant."""
         tensor, rows = self.body.tensors[index], self.trace.values[index]
-        if tensor.dtype != "float32" or len({row.shape for row in rows}) > 1:
+        kinds = ("float32", "bool") if self.name else ("float32",)      # its condition may count, too
+        if tensor.dtype not in kinds or len({row.shape for row in rows}) > 1:
             raise CannotLoopError("its body asks for the number of its step")
         whole = self.new(replace(tensor, data=np.stack(rows), shape=(len(rows), *rows[0].shape)))
         return self._enters(whole, replace(tensor, shape=rows[0].shape), range(self.trace.steps))
@@ -309,7 +318,7 @@ class _WhileLoop:
     # --- what a loop of the graph cannot hold
     def _carries(self, own: int, out: int, initial: TfliteTensor) -> None:
         tensors = initial, self.body.tensors[own], self.body.tensors[out]
-        self._crosses(initial, bools=False)
+        self._crosses(initial)
         if len({tensor.shape for tensor in tensors}) > 1 or tensors[2].data is not None:
             raise CannotLoopError(f'the type of "{initial.name}" changes from step to step')
         self._keeps_codes(initial, tensors[2])
@@ -319,8 +328,8 @@ class _WhileLoop:
         if any((one.dtype, one.codes) != (first.dtype, first.codes) for one in others):
             raise CannotLoopError(f'"{first.name}" has other codes from step to step')
 
-    def _crosses(self, tensor: TfliteTensor, bools: bool = True) -> None:
-        if not (is_real(tensor) or (bools and tensor.dtype == "bool")) or not tensor.shape:
+    def _crosses(self, tensor: TfliteTensor) -> None:
+        if not (is_real(tensor) or tensor.dtype == "bool") or not tensor.shape:
             raise CannotLoopError(f'"{tensor.name}" of {tensor.dtype} goes through its steps')
 
 

@@ -37,11 +37,7 @@ def followed(
     cond: TfliteNetwork, body: TfliteNetwork, states: Sequence[TfliteTensor], most: int = LONGEST
 ) -> WhileTrace:
     """The steps of a loop. What is carried in floats is not followed: a loop of the graph carries it."""
-    stays = [a == b for a, b in zip(body.inputs, body.outputs, strict=True)]
-    now = [
-        one.data if fixed or (one.dtype.startswith(WHOLE) and one.codes is None) else None
-        for one, fixed in zip(states, stays, strict=True)
-    ]
+    now = _first(body, states)
     rows: dict[int, list[Array]] = {}
     steps = 0
     while _goes_on(cond, now):
@@ -53,6 +49,48 @@ def followed(
         if steps * (len(body.operators) + len(cond.operators) + 1) > most:
             raise CannotLoopError(f"it has more than {steps - 1} steps")
     return WhileTrace(steps, {i: row for i, row in rows.items() if len(row) == steps}, tuple(now))
+
+
+def counting(
+    cond: TfliteNetwork, body: TfliteNetwork, states: Sequence[TfliteTensor], most: int
+) -> WhileTrace:
+    """As `followed`, of a loop whose end depends on data: as many steps as stated, or as conditions let run
+    that data do not decide."""
+    if most * (len(body.operators) + len(cond.operators) + 1) > LONGEST:
+        raise CannotLoopError(f"{most} steps are more than can be followed")
+    now, rows, known = _first(body, states), dict[int, list[Array]](), list[list[bool]]()
+    leaves = conditions(cond)
+    for _ in range(most):
+        found = _run(body, now)
+        for index, value in found.items():
+            rows.setdefault(index, []).append(value)
+        now = [_held(body, found, index) for index in body.outputs]
+        ends = _run(cond, now)
+        known.append([bool(ends[leaf].all()) for leaf in leaves if leaf in ends])
+        if not all(known[-1]):
+            break
+    return WhileTrace(len(known), {i: row for i, row in rows.items() if len(row) == len(known)}, tuple(now))
+
+
+def conditions(cond: TfliteNetwork) -> list[int]:
+    """The truth values that all have to hold for another step."""
+    makes, found, waiting = makers(cond), list[int](), [cond.outputs[0]]
+    while waiting:
+        maker = makes.get(waiting[-1])
+        if maker is not None and maker.name == "LOGICAL_AND":
+            waiting[-1:] = maker.inputs
+        else:
+            found.append(waiting.pop())
+    return list(dict.fromkeys(found))
+
+
+def _first(body: TfliteNetwork, states: Sequence[TfliteTensor]) -> list[Array | None]:
+    """What is known of the states before the first step."""
+    stays = [a == b for a, b in zip(body.inputs, body.outputs, strict=True)]
+    return [
+        one.data if fixed or (one.dtype.startswith(WHOLE) and one.codes is None) else None
+        for one, fixed in zip(states, stays, strict=True)
+    ]
 
 
 def _goes_on(cond: TfliteNetwork, now: Sequence[Array | None]) -> bool:
