@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from npuflow.frontends._nodes.counters import LONGEST, Counters, followed, goes_on, number
-from npuflow.frontends._nodes.loop import CannotLoopError
+from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.masked import BOUND, GUARDED, StepMask, steps_of
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.types import Array, TensorType

@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 
 from npuflow.frontends._nodes import fold
-from npuflow.frontends._nodes.counters import Counters, followed, goes_on, number, rows_read
+from npuflow.frontends._nodes.counters import rows_read
+from npuflow.frontends._nodes.loop_form import CannotLoopError, LoopForm, Scanned, loop_form, scan_form
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.unroll import LARGE, MOST
 from npuflow.ir.loops import FEW
@@ -31,46 +32,6 @@ LOOP = 20
 BODIES = ("Loop", "Scan", "If")
 
 
-class CannotLoopError(Exception):
-    """Why a loop of the source is none of the graph."""
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """What goes through the steps: a tensor, the dimension that is cut, whether the last part is first."""
-
-    name: str
-    axis: int = 0
-    back: bool = False
-
-
-@dataclass
-class LoopForm:
-    """A Loop or Scan. `own`: inputs of the body, of states, then of scanned tensors; `results`: its outputs;
-    `rows`: the node's outputs behind the states, "" where nothing reads one; `fixed`: inputs of the body that
-    are known; `lasts`: the node's outputs that are states; `counters`: what counts beside these."""
-
-    node: onnx.NodeProto
-    body: onnx.GraphProto
-    steps: int
-    states: list[str]
-    scanned: list[Scanned]
-    own: list[str]
-    results: list[str]
-    rows: list[Scanned]
-    lasts: list[str]
-    fixed: dict[str, Array] = field(default_factory=dict)
-    counters: Counters = field(default_factory=Counters)
-
-    @property
-    def prefix(self) -> str:
-        return next(o for o in self.node.output if o)
-
-    @property
-    def origin(self) -> tuple[str, ...]:
-        return (self.node.name or self.prefix,)
-
-
 def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan as a loop of the graph; else say why not."""
     if builder.room is not None:
@@ -78,7 +39,7 @@ def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     body = next(a.g for a in node.attribute if a.name == "body")
     mark, singles = builder.mark(), dict(builder.singles)
     try:
-        form = _loop(builder, node, body) if node.op_type == "Loop" else _scan(builder, node, body)
+        form = (loop_form if node.op_type == "Loop" else scan_form)(builder, node, body)
         builder.room = min(MOST, form.steps * _size(body))
         _Looped(builder, form, version).add()
     except CannotLoopError as why:
@@ -97,54 +58,6 @@ def _size(body: onnx.GraphProto) -> int:
         inner = sum(_size(one) for one in subgraphs(node))
         count += inner + len(node.input) + len(node.output) if inner else LOOP * (node.op_type in RECURRENT)
     return count
-
-
-def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name != "body"}
-    count: int = given["num_scan_inputs"]
-    states, names = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
-    outputs = node.output[len(states) :]
-    axes, back = (given.get(f"scan_input_{name}") or [0] * count for name in ("axes", "directions"))
-    out_axes, out_back = (
-        given.get(f"scan_output_{name}") or [0] * len(outputs) for name in ("axes", "directions")
-    )
-    if not names or not builder.type(names[0]).is_static or not builder.type(names[0]).shape:
-        raise CannotLoopError("the number of its steps is not known")
-    shape = builder.type(names[0]).shape
-    scanned = [Scanned(n, a, bool(b)) for n, a, b in zip(names, axes, back, strict=True)]
-    rows = [Scanned(n, a, bool(b)) for n, a, b in zip(outputs, out_axes, out_back, strict=True)]
-    return LoopForm(
-        node, body, shape[axes[0] % len(shape)], states, scanned, [i.name for i in body.input],
-        [o.name for o in body.output], rows, list(node.output[: len(states)]),
-    )
-
-
-def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
-    count, going = (number(builder, name) if name else None for name in (*node.input, "", "")[:2])
-    step, go_on = body.input[0].name, body.input[1].name
-    ends = not goes_on(builder, body)
-    bounded = count is not None or (ends and not node.input[0])
-    if not bounded or (len(node.input) > 1 and node.input[1] and not going):
-        raise CannotLoopError("the number of its steps is not a constant")
-    read = {i for n in body.node for i in (*n.input, *captured(n))} | {o.name for o in body.output}
-    counters, given = Counters(count or 0), list(enumerate(node.input[2:]))
-    if ends or step in read or any(builder.type(name).dtype != "float32" for _, name in given):
-        counters = followed(builder, node, body, count)
-        if not counters.steps:
-            raise CannotLoopError("its steps cannot be followed")
-        if ends and body.output[0].name not in counters.values:
-            raise CannotLoopError("its condition depends on data")
-    kept, scans = [k for k, _ in given if k not in counters.last], len(given)
-    for k, array in counters.last.items():
-        if node.output[k]:
-            builder.constant(node.output[k], array)
-    return LoopForm(
-        node, body, counters.steps, [name for k, name in given if k in kept], [],
-        [body.input[2 + k].name for k in kept],
-        [*(body.output[1 + k].name for k in kept), *(o.name for o in body.output[1 + scans :])],
-        [Scanned(name) for name in node.output[scans:]], [node.output[k] for k in kept],
-        {go_on: np.array(True)}, counters,
-    )
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npuflow.frontends._nodes.loop import CannotLoopError
+from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.masked import BOUND, END, StepBounds
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.frontends._nodes.loop import CannotLoopError
+from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.masked import GUARDED, StepMask
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.frontends.tflite.while_trace import WhileTrace, conditions, counting, makers

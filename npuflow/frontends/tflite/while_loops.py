@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from npuflow.frontends._nodes.loop import CannotLoopError
+from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends.tflite.network import ROUNDED, quant_of
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.frontends.tflite.while_trace import WhileTrace, followed, makers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.frontends._nodes.loop import CannotLoopError
+from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.types import Array
