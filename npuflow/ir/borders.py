@@ -16,13 +16,15 @@ DOMAIN = "npuflow.loop"                   # of the borders in ONNX
 class LoopBorderOp(Op):
     """What the operators at a loop's border say. `loop`: its name; `index`: of a carried value; `reverse`:
     the first step has the last part; `goes_on`: the value is 1 where a loop whose end depends on data has not
-    ended after all of its steps."""
+    ended after all of its steps; `whole`: of a value that enters, the least and the most where all that steps
+    carry are whole numbers, as truth values are."""
 
     loop: str = ""
     steps: int = 1
     index: int = 0
     reverse: bool = False
     goes_on: bool = False
+    whole: tuple[int, ...] = ()
     domain: ClassVar[str] = DOMAIN
     border_of_loop: ClassVar[LoopBorder]
 

@@ -13,7 +13,7 @@ from npuflow.ir.types import INDEX_BITS, Span
 from npuflow.ir.whole import code_type, spans_made, whole_span
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.rules import RULES, Change, Refusal
-from npuflow.rules._masks import MAKES, NoMask, mask
+from npuflow.rules._masks import MAKES, NoMask, mask, opposite
 from npuflow.rules._numbers import found, number
 from npuflow.rules._parts import Decomposition, Parts
 
@@ -145,7 +145,12 @@ def _where(parts: Parts, x: list[str], spans: list[Span]) -> tuple[str, ...] | s
     chosen = mask(parts, parts.input(0))
     if isinstance(chosen, NoMask):
         return str(chosen)
-    y = parts.add(x[1], parts.mul(chosen, parts.sub(*x)))
+    a, b = spans
+    between = b[0] + min(0, a[0] - b[1]), b[1] + max(0, a[1] - b[0])
+    if code_type(between) is None and min(a[0], b[0]) >= 0:        # a sum would leave the codes
+        y = parts.op("max", (parts.mul(chosen, x[0]), parts.mul(opposite(parts, chosen), x[1])))
+    else:
+        y = parts.add(x[1], parts.mul(chosen, parts.sub(*x)))
     return (parts.expand(y, parts.shape(parts.node.outputs[0])),)
 
 

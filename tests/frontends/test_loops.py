@@ -161,3 +161,38 @@ def test_rows_of_a_batch_and_constants(back: int) -> None:
     feeds = {i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
     for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
         np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
+
+
+def carrying(kind: str) -> bytes:
+    """A Scan that carries the place of the last largest element, or truth values, of each of its parts."""
+    made = {
+        "whole numbers": [helper.make_node("ArgMax", ["s2"], ["k2"], axis=1, keepdims=0)],
+        "truth values": [helper.make_node("Less", ["t", "half"], ["low"]),
+                         helper.make_node("Or", ["k", "low"], ["k2"])],
+    }[kind]
+    shape, dtype = ((1,), INT) if kind == "whole numbers" else ((3,), BOOL)
+    read = [helper.make_node("Gather", ["w", "k"], ["row"])] if dtype == INT else [
+        helper.make_node("Where", ["k", "half", "t"], ["row"])]
+    more = [helper.make_node("Add", ["t", "row"], ["s2"]), *made, helper.make_node("Identity", ["k2"], ["o"])]
+    part = (1, 3) if dtype == INT else (3,)
+    body = helper.make_graph(
+        [*read, *more], "body", [info("k", *shape, dtype=dtype), info("t", 3)],
+        [info("k2", *shape, dtype=dtype), info("s2", *part), info("o", *shape, dtype=dtype)],
+    )
+    node = helper.make_node("Scan", ["k0", "x"], ["last", "y", "ks"], "walk", body=body, num_scan_inputs=1)
+    results = [info("last", *shape, dtype=dtype), info("y", 6, *part), info("ks", 6, *shape, dtype=dtype)]
+    first = np.zeros(shape, np.int64 if dtype == INT else np.bool_)
+    return model(node, [info("x", 6, 3)], results, k0=first, half=np.array(0.5, np.float32),
+                 w=np.random.default_rng(2).normal(size=(3, 3)).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["whole numbers", "truth values"])
+def test_a_scan_that_carries(kind: str) -> None:
+    """Whole numbers are their own codes, and pass no host in a step."""
+    data = carrying(kind)
+    done = rewrite(FRONTENDS["onnx"]().read(data, Bindings()).graph, careful=True).graph
+    assert [one.steps for one in loops(done)] == [6]
+    assert {what for what, _ in place(done, Target()).reasons()} == {"Cast"}
+    feeds = {"x": np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)}
+    for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)

@@ -43,10 +43,9 @@ def test_results_of_several_ends(name: str, most: int) -> None:
     for size, trip in zip(SIZES, TRIPS, strict=True):
         given = feed(size, graph.inputs, trip)
         wanted = run(CASES[name], given)
-        rows = next((len(a) for a in wanted if a.shape not in ((1, 4), ())), 0)
-        if rows > most or (most == 3 and size < SIZES[1]):
+        if len(wanted[-1]) > most:
             continue
-        seen.add(rows)
+        seen.add(len(wanted[-1]))
         for found, array in zip(run(model, given), wanted, strict=True):
             assert found.dtype == array.dtype
             np.testing.assert_allclose(found, padded(array, found.shape), 1e-5, 1e-6)

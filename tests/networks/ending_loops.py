@@ -17,12 +17,16 @@ TRIPS = (1, 2, 0, 6, 9, 11)               # beside them
 def _weights() -> dict[str, np.ndarray]:
     """`w` makes rows half as large again."""
     turned = np.linalg.qr(np.random.default_rng(5).normal(size=(WIDE, WIDE)))[0]
-    numbers = {"n": 1 << 62, "one": 1, "two": 2, "five": 5, "ten": 10}
-    reals = {"most": 1.0, "half": 0.5, "naught": 0.0, "by": 0.8, "third": 0.3, "tenth": 0.1}
+    numbers = {
+        "n": 1 << 62, "one": 1, "two": 2, "five": 5, "ten": 10, "fifteen": 15, "end": [2], "begin": [0],
+        "nones": [[0] * WIDE],
+    }
+    reals = {"most": 1.0, "half": 0.5, "naught": 0.0, "by": 0.8, "tenfold": 10.0, "tenth": 0.1}
     return {
         **{name: np.array(v, np.int64) for name, v in numbers.items()},
         **{name: np.array(v, np.float32) for name, v in reals.items()},
         "yes": np.array(True), "w": (1.5 * turned).astype(np.float32),
+        "table": np.random.default_rng(44).normal(0, 0.3, (WIDE, WIDE)).astype(np.float32),
         "rows": np.linspace(0, 1, 24 * WIDE).reshape(24, WIDE).astype(np.float32),
     }
 
@@ -81,6 +85,26 @@ CASES = {
         f"{SMALL} row = Gather(rows, i) part = Mul(row, by) o = Add(s2, part)",
         "float[1,4] S, float[M,1,4] ys", own=(STATE[0], f"{STATE[1]}, float[1,4] o"),
     ),
+    # the place of the largest result is looked up in the next step
+    "tokens": _case(
+        "row = Gather(table, t) v = MatMul(s, w) sum = Add(v, row) u = Tanh(sum) "
+        "t2 = ArgMax<axis=1, keepdims=0>(u) same = Equal(t2, end) other = Not(same) go = Squeeze(other)",
+        "int64[1] T, float[1,4] S, int64[M,1] ts", states="begin, x", trip="fifteen",
+        own=(f"int64[1] t, {STATE[0]}", "int64[1] t2, float[1,4] u, int64[1] t2"),
+    ),
+    # whole numbers of a truth value a step, and a number of none
+    "counts": _case(
+        f"{SMALL} low = Less(a, half) ones = Cast<to=7>(low) k2 = Add(k, ones) "
+        "any = ReduceSum<keepdims=0>(ones) j2 = Sub(j, any)",
+        "float[1,4] S, int64[1,4] K, int64 J, int64[M,1,4] ks", states="x, nones, five",
+        own=(f"{STATE[0]}, int64[1,4] k, int64 j", f"{STATE[1]}, int64[1,4] k2, int64 j2, int64[1,4] k2"),
+    ),
+    # its body has no result of the last state
+    "a root": _case(
+        "r = Sqrt(s) s2 = Sub(r, half) least = ReduceMin<keepdims=0>(s2) go = Greater(least, naught)",
+        "float[1,4] S, float[M,1,4] ys", states="x2", own=(STATE[0], f"{STATE[1]}, float[1,4] r"),
+        before="a2 = Abs(x) a10 = Mul(a2, tenfold) x2 = Add(a10, half)",
+    ),
 }
 
 
@@ -133,4 +157,12 @@ REFUSED = {
         f"{SMALL} k2 = Add(k, one)", "S, K", "float[1,4] S, int64 K", states="x, count",
         own=(f"{STATE[0]}, int64 k", f"{STATE[1]}, int64 k2"), given="float[1,4] x, int64 count",
     ), "count of int64 is carried and depends on data"),
+    "numbers of no known range": (file(
+        f"{SMALL} k1 = Cast<to=7>(peak) k2 = Add(k, k1)", "S, K", "float[1,4] S, int64 K", states="x, one",
+        own=(f"{STATE[0]}, int64 k", f"{STATE[1]}, int64 k2"),
+    ), "it carries whole numbers of no known range"),
+    "numbers that grow": (file(
+        f"{SMALL} low = Less(peak, half) k1 = Cast<to=7>(low) k3 = Add(k1, ten) k2 = Mul(k, k3)", "S, K",
+        "float[1,4] S, int64 K", states="x, one", own=(f"{STATE[0]}, int64 k", f"{STATE[1]}, int64 k2"),
+    ), "it carries whole numbers that leave 16 bits"),
 }

@@ -168,3 +168,13 @@ def test_a_network_of_floats_computes_positions_in_integers() -> None:
     first = (rounded >> 16 << 16).view(np.float32).argmax(1) * 3 + 1
     np.testing.assert_array_equal(found["y"], first)
     assert first.max() > 256
+
+
+def test_large_positions_are_selected_without_a_sum_that_leaves_the_codes() -> None:
+    """Of 20,000 elements a sum of a position and a difference would need more than 16 bits."""
+    body = f"{AT} q = ArgMin<axis=1, keepdims=0>(s) c = Less(p, q) y = Where(c, p, q) z = Cast<to=1>(y)"
+    data = model("float[2,20000] s => float[2] z", body)
+    done = rewritten(data)
+    assert "max" in ops(done)
+    spans = {v: whole_span(done.graph, v) for n in done.graph.nodes for v in n.outputs}
+    assert all(span is None or code_type(span) is not None for span in spans.values())

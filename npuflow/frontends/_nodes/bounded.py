@@ -14,15 +14,18 @@ import numpy as np
 import onnx
 
 from npuflow.frontends._nodes.counters import LONGEST, Counters, followed, goes_on, number
+from npuflow.frontends._nodes.loop import looped
 from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.masked import BOUND, GUARDED, StepMask, steps_of
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
+from npuflow.ir.loops import FEW
 from npuflow.ir.types import Array, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import from_proto, value_info
 
 FLOAT, BOOL, INT = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+INTEGERS = ("int64", "int32")
 SMALL = 1 << 12                           # elements of a constant that sizes may be made of
 
 
@@ -36,11 +39,25 @@ def bounded(builder: OnnxBuilder, node: onnx.NodeProto, version: int, why: str) 
     mark = builder.mark()
     try:
         for one in _Bounded(builder, node, most).nodes():
-            builder.node(one, version)
+            if one.op_type == "Loop":
+                _stays_whole(builder, one, version)
+            else:
+                builder.node(one, version)
     except CannotLoopError as reason:
         builder.back(mark)
         return str(reason)
     return ""
+
+
+def _stays_whole(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> None:
+    """Add the loop; a CannotLoopError where its whole numbers cannot be carried. Written out they would be
+    the host's in each step, which then is better off with the loop."""
+    numbers = any(builder.type(name).dtype in INTEGERS for name in node.input[2:])
+    if numbers and builder.room is None and number(builder, node.input[0]) not in range(FEW + 1):
+        if why := looped(builder, node, version):
+            raise CannotLoopError(why)
+    else:
+        builder.node(node, version)
 
 
 @dataclass
@@ -92,7 +109,8 @@ class _Bounded:
         if live:
             goes.append(self._cast(self._shaped(self._at(live, self._next()), (1,)), BOOL))
         self.carried.append((first, runs, mask.goes_on(goes), self._name("goes_on")))
-        self.builder.bounds.going.add(self.carried[-1][3])
+        if steps != count:                # else the source ends there, too
+            self.builder.bounds.going.add(self.carried[-1][3])
         self._scanned(counters, mask)
         self._counted(counters, steps)
         return [*self.before, self._loop(steps), *self.behind]
@@ -149,11 +167,13 @@ class _Bounded:
         if k in counters.last:
             self.carried.append((state, own, new, self._name("counted")))
             return
-        if kind.dtype not in ("float32", "bool") or not kind.is_static:
+        computed = kind.dtype in INTEGERS and state not in self.builder.arrays
+        if kind.dtype not in ("float32", "bool", *INTEGERS) or not kind.is_static or computed:
             raise CannotLoopError(f"{state} of {kind.dtype} is carried and depends on data")
         if made is not None and made.is_static and made.shape != kind.shape:
             raise CannotLoopError(f"the shape of {state} changes from step to step")
-        truth, last = kind.dtype == "bool", last or self._name("last")
+        truth, whole = kind.dtype == "bool", kind.dtype in INTEGERS
+        guarded, last = self.guarded and kind.dtype == "float32", last or self._name("last")
         self.into, now, shape = self.before, own, kind.shape
         initial = self._apart(state) if truth else state
         if not shape:
@@ -161,14 +181,14 @@ class _Bounded:
             self.into = self.behind
             self._shaped(after, (), last)
             last = after
-        elif self.guarded and not truth:
+        elif guarded:
             now = self._name("state")
         if now != own:
             self.into = self.begins
-            fed = mask.fed(now, initial) if self.guarded and not truth else now
-            self._shaped(fed, shape, own)
+            self._shaped(mask.fed(now, initial) if guarded else now, shape, own)
         self.into = self.ends
-        following = mask.held(new if shape else self._shaped(new, (1,)), now, truth)
+        new = new if shape else self._shaped(new, (1,))
+        following = self.chosen(mask.runs, new, now) if whole else mask.held(new, now, truth)
         self.carried.append((initial, now, following, last))
 
     def _scanned(self, counters: Counters, mask: StepMask[str]) -> None:
@@ -179,10 +199,14 @@ class _Bounded:
             if not out or name.name in counters.values:
                 continue
             kind = self.kinds.get(name.name, from_proto(name.type)).dtype
-            if kind not in ("float32", "bool"):
+            if kind not in ("float32", "bool", *INTEGERS):
                 raise CannotLoopError(f"{name.name} of {kind} is stacked and depends on data")
             truth = kind == "bool"
-            self.rows.append((mask.row(name.name, flags[truth], truth), out))
+            if kind in INTEGERS:
+                row = self.chosen(flags[True], name.name, self._constant(np.zeros((), kind)))
+            else:
+                row = mask.row(name.name, flags[truth], truth)
+            self.rows.append((row, out))
         self.rows.append((mask.runs, self._name("ran")))
 
     # --- what counts
@@ -258,6 +282,10 @@ class _Bounded:
 
     def number(self, a: str) -> str:
         return self._cast(a, FLOAT)
+
+    def chosen(self, flag: str, a: str, b: str) -> str:
+        """Of whole numbers, which no product may round."""
+        return self._node("Where", [flag, a, b])
 
 
 def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

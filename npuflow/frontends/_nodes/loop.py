@@ -9,7 +9,7 @@ where they would so have more nodes than the outer one written out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,14 +21,18 @@ from npuflow.frontends._nodes.counters import rows_read
 from npuflow.frontends._nodes.loop_form import CannotLoopError, LoopForm, Scanned, loop_form, scan_form
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.unroll import LARGE, MOST
+from npuflow.frontends._nodes.whole_numbers import WholeRanges, fits, hull
+from npuflow.ir.borders import LoopBorderOp
 from npuflow.ir.loops import FEW
 from npuflow.ir.op import OPS
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
+from npuflow.onnx.types import ELEMENTS
 
 # nodes of a step of a recurrent layer that is written out, and of one that is a loop
 RECURRENT = {"LSTM": 12, "GRU": 12, "RNN": 4}
 LOOP = 20
+INTEGERS = ("int64", "int32")
 BODIES = ("Loop", "Scan", "If")
 
 
@@ -68,6 +72,7 @@ class _Looped:
     form: LoopForm
     version: int
     names: dict[str, str] = field(default_factory=dict)         # of the body's values in the graph
+    ranges: dict[str, Span] = field(default_factory=dict)       # of whole numbers that steps carry
 
     def add(self) -> None:
         form, builder = self.form, self.builder
@@ -84,6 +89,7 @@ class _Looped:
             self.names[own] = self._part(one, self._named(own))
         self._body()
         given = form.results[:count], form.results[count:]
+        self._settle(given[0])
         results = [self._result(name) for name in given[0]]
         for k, (state, value) in enumerate(zip(form.states, results, strict=False)):
             if builder.type(value) != builder.type(state):
@@ -105,29 +111,60 @@ class _Looped:
         """The name of a value of the body; it may be in the graph outside, too, or in another loop."""
         return self.builder.free(name)
 
-    def _real(self, name: str) -> TensorType:
-        """The type of a value that crosses the border of a loop."""
+    def _real(self, name: str, whole: bool = False) -> TensorType:
+        """The type of a value that crosses the border of a loop. `whole`: it may be whole numbers of a known
+        range."""
         kind = self.builder.type(name)
-        if kind.dtype not in ("float32", "bool") or not kind.is_static:
+        known = whole and kind.dtype in INTEGERS and self._span(name) is not None
+        if (kind.dtype not in ("float32", "bool") and not known) or not kind.is_static:
             raise CannotLoopError(f"{name} of {kind.dtype} goes through its steps")
         return kind
 
-    def _crossing(self, source: str, out: str, cross: Callable[[str, str], object]) -> str:
+    def _crossing(
+        self, source: str, out: str, cross: Callable[[str, str], object], whole: bool = False
+    ) -> str:
         """What `cross(source, out)` adds between a value and what it is behind a border. Truth values cross
-        as 0 and 1."""
-        if self._real(source).dtype != "bool":
+        as 0 and 1, whole numbers as such floats."""
+        dtype = self._real(source, whole).dtype
+        if dtype == "float32":
             cross(source, out)
             return out
         number, behind = (self.builder.free(f"{out}:{what}") for what in ("number", "crossed"))
         self._cast(source, number, onnx.TensorProto.FLOAT)
         cross(number, behind)
-        return self._cast(behind, out, onnx.TensorProto.BOOL)
+        return self._cast(behind, out, ELEMENTS[dtype])
 
     def _cast(self, source: str, out: str, to: int) -> str:
         self.builder.node(
             onnx.helper.make_node("Cast", [source], [out], self.form.origin[0], to=to), self.version
         )
         return out
+
+    def _span(self, name: str) -> Span | None:
+        """The range of whole numbers that are their own codes."""
+        span = WholeRanges(self.builder, self.ranges).of(name)
+        return span if span is not None and fits(span) else None
+
+    def _settle(self, results: Sequence[str]) -> None:
+        """State the ranges of whole numbers that are carried: from what the first step has, those that steps
+        make of them, up to the last one."""
+        builder, owners = self.builder, dict(zip(map(self.names.get, self.form.own), results, strict=False))
+        for _ in range(self.form.steps if self.ranges else 0):
+            found, spans = WholeRanges(builder, self.ranges), dict(self.ranges)
+            for name, span in self.ranges.items():
+                made = found.of(self.names.get(owners[name], owners[name]))
+                if made is None:
+                    raise CannotLoopError("it carries whole numbers of no known range")
+                spans[name] = hull(span, made)
+                if not fits(spans[name]):
+                    raise CannotLoopError(f"it carries whole numbers that leave {INDEX_BITS} bits")
+            if spans == self.ranges:
+                break
+            self.ranges = spans
+        for i, node in enumerate(builder.nodes):
+            name = node.outputs[0].removesuffix(":behind").removesuffix(":crossed")
+            if isinstance(node.op, LoopBorderOp) and node.op.loop == self.form.prefix and name in self.ranges:
+                builder.nodes[i] = replace(node, op=replace(node.op, whole=self.ranges[name]))
 
     def _border(self, kind: str, source: str, out: str, **more: Any) -> str:
         op = OPS[f"loop{kind}"](loop=self.form.prefix, steps=self.form.steps, **more)
@@ -137,8 +174,13 @@ class _Looped:
         """A value that is carried, behind a border. What has no dimension passes as a tensor of one element:
         steps copy what they carry, and commands copy elements along a dimension."""
         said: dict[str, Any] = {"index": index}
-        if kind == "carry" and self._real(source).dtype == "bool":
-            said["whole"] = (0, 1)
+        dtype = self.builder.type(source).dtype
+        if kind == "carry" and dtype in INTEGERS:
+            if source not in self.builder.arrays:
+                raise CannotLoopError(f"{source} of {dtype} goes through its steps, and is computed")
+            self.ranges[out] = self._span(source) or (0, 0)
+        if kind == "carry" and dtype != "float32":
+            said["whole"] = self.ranges.get(out, (0, 1))
         if kind == "last" and out in self.builder.bounds.going:
             said["goes_on"] = True
 
@@ -150,7 +192,7 @@ class _Looped:
             self._border(kind, one, behind, **said)
             self._moved(behind, "reshape", out, ())
 
-        self._crossing(source, out, cross)
+        self._crossing(source, out, cross, whole=True)
 
     def _element(self, source: str, out: str) -> str:
         """A number as a tensor of one element, on its way to `out`."""
@@ -278,12 +320,14 @@ class _Looped:
         if name in self.form.counters.values and name not in self.names:
             self.names[name] = self._at_step(name)
         value = self.names.get(name, name)
-        self._real(value)
+        self._real(value, whole=True)
         return value
 
     def _rows(self, value: str, row: Scanned) -> None:
         """What all steps made, under the node's name of it."""
-        self._crossing(value, row.name, lambda source, out: self._stack(source, replace(row, name=out)))
+        self._crossing(
+            value, row.name, lambda source, out: self._stack(source, replace(row, name=out)), whole=True
+        )
 
     def _stack(self, value: str, row: Scanned) -> None:
         shape, steps = self.builder.type(value).shape, self.form.steps
