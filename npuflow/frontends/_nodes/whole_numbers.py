@@ -9,7 +9,6 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import title
 from npuflow.ir.types import Span
 from npuflow.ir.whole import code_type, constant_span
-from npuflow.rules._match import attribute
 
 FAR = 200                                 # nodes that are looked back
 _PAIRS: dict[str, Callable[[int, int], int]] = {
@@ -50,7 +49,7 @@ class WholeRanges:
     def _made(self, node: Node, name: str, far: int) -> Span | None:
         kind, inputs = title(node), [i for i in node.inputs if i]
         if kind in ("ArgMax", "ArgMin") or (kind == "TopK" and name == node.outputs[1]):
-            axis = attribute(node, "axis", -1 if kind == "TopK" else 0)
+            axis = node.op.onnx_attributes().get("axis", -1 if kind == "TopK" else 0)
             assert isinstance(axis, int)
             shape = self.builder.type(inputs[0]).shape
             return (0, shape[axis] - 1) if shape and shape[axis] > 0 else None
