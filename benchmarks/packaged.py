@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from builds import built
+from builds import COLUMNS, columns, figures_of, measured
 from packaged_tasks import TASKS, Packaged, Pairs
 
 Outputs = Mapping[str, np.ndarray]
+HEAD = ("network", "the build says", "SQNR, dB", "application", *COLUMNS)
 
 
 def recipe(name: str, task: Packaged, model: Path, data: Path, out: Path, target: str) -> Path:
@@ -72,13 +73,6 @@ def decibels(pairs: Pairs) -> str:
     return ", ".join(found)
 
 
-def said(events: list[dict[str, Any]]) -> tuple[str, int]:
-    """The build's own verdict, in short, and the program's cycles."""
-    figures = {e["stage"]: e["figures"] for e in events if e.get("event") == "step" and e.get("figures")}
-    verdict = ", ".join(f"{k} {v}" for k, v in figures.get("verdict", {}).items())
-    return verdict, int(figures["simulate"]["cycles"])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,19 +88,19 @@ def main() -> None:
     import npuflow
 
     out, data = args.out.resolve(), args.data.resolve()
-    print("| network | the build says | SQNR, dB | application | cycles | seconds |")
-    print("| --- | --- | --- | --- | ---: | ---: |")
+    print(f"| {' | '.join(HEAD)} |\n| --- | --- | --- | --- |" + " ---: |" * (len(HEAD) - 4))
     for name in args.tasks or TASKS:
         task = TASKS[name]
         model = task.model(args.wheels, out)
         path = recipe(name, task, model, data, out, args.target)
-        events, seconds = built(path, out / name / "out", out / "cache", args.settings)
+        events, spent = measured(path, out / name / "out", out / "cache", args.settings)
         runner, real = npuflow.Runner(next((out / name / "out").rglob("model.npu"))), floats(model)
         feeds = [feed for _, feed in zip(range(args.limit), task.samples(data, "eval"), strict=False)]
         pairs: Pairs = [(real(feed), runner.run(feed)) for feed in feeds]
         score = ", ".join(f"{k} {v:.4g}" for k, v in task.score(data, pairs).items())
-        verdict, cycles = said(events)
-        row = name, verdict, decibels(pairs), score, f"{cycles:,}", f"{seconds:.0f}"
+        figures = figures_of(events)
+        verdict = ", ".join(f"{k} {v}" for k, v in figures.get("verdict", {}).items())
+        row = name, verdict, decibels(pairs), score, *columns(figures, spent)
         print(f"| {' | '.join(row)} |", flush=True)
 
 

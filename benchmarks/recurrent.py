@@ -2,11 +2,14 @@
 
     python benchmarks/recurrent.py [STEPS ...]
     python benchmarks/recurrent.py --where
+    python benchmarks/recurrent.py --build OUT STEPS ... [--set KEY=VALUE ...]
 
 Seconds of processor time for the rewrites, the quantiser, the search and the code generator on edge-4t, with
 16 bits, and the program's commands. `--check` simulates each program too, and compares it with the integer
 reference. Writes its study when no steps are given. `--where` prints where the cycles of two LSTM(256) go,
-200 steps of 64 features and 8 bits: stretches of the clock, and what each engine is busy in them.
+200 steps of 64 features and 8 bits: stretches of the clock, and what each engine is busy in them. `--build`
+prints rows of default builds of these two layers over STEPS steps: 48 samples that wander calibrate them, 16
+others are for the SQNR.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import study
+from builds import COLUMNS, columns, figures_of, measured
 from onnx import numpy_helper, parser
 from shapes import target_named
 
@@ -130,7 +135,7 @@ def beside(hidden: int, check: bool) -> str:
     return "| " + " | ".join(counts) + " |"
 
 
-def measured(steps: int, check: bool) -> list[str]:
+def row(steps: int, check: bool) -> list[str]:
     """One row of the table."""
     seconds: list[float] = []
 
@@ -193,14 +198,55 @@ def where(steps: int = 200) -> list[str]:
     return [*rows, f"{whole} | | |"]
 
 
+# --- default builds
+def wandering(steps: int, count: int, seed: int) -> Array:
+    """Cumulated normals times .2, [count, steps, 1, 64]."""
+    drawn = np.random.default_rng(seed).normal(size=(count, steps, 1, 64))
+    return (drawn.cumsum(1) * 0.2).astype(np.float32)
+
+
+def build(out: Path, steps: int, settings: list[str]) -> list[str]:
+    """A row of a default build of two layers: columns of `builds`, bytes of the file's commands, SQNR."""
+    import onnxruntime
+
+    import npuflow
+
+    folder = (out / f"{steps}-{'-'.join(settings) or 'default'}").resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    network = two_layers(steps)
+    (folder / "net.onnx").write_bytes(network)
+    np.savez(folder / "samples.npz", x=wandering(steps, 48, 0))
+    recipe = folder / "net.toml"
+    recipe.write_text('target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "samples.npz"\n')
+    events, spent = measured(recipe, folder / "out", folder / "cache", settings)
+    program = npuflow.load_program(next((folder / "out").rglob("model.npu")))
+    runner, session = npuflow.Runner(program), onnxruntime.InferenceSession(network)
+    noise = signal = 0.0
+    for x in wandering(steps, 16, 1):
+        (real,) = session.run(None, {"x": x})
+        signal += float((real**2).sum())
+        noise += float(((real - runner.run({"x": x})["y"]) ** 2).sum())
+    held = sum(words.nbytes for words in program.stored or program.commands)
+    decibels = f"{10 * np.log10(signal / noise):.1f}"
+    return [str(steps), *columns(figures_of(events), spent), f"{held:,}", decibels]
+
+
 def main() -> None:
+    if "--build" in sys.argv:
+        out, *words = sys.argv[sys.argv.index("--build") + 1 :]
+        at = words.index("--set") if "--set" in words else len(words)
+        print(f"| steps | {' | '.join(COLUMNS)} | bytes of commands | SQNR, dB |")
+        print("| --- |" + " ---: |" * (len(COLUMNS) + 2))
+        for word in words[:at]:
+            print(f"| {' | '.join(build(Path(out), int(word), words[at + 1 :]))} |", flush=True)
+        return
     if "--where" in sys.argv:
         print("| | cycles | array | vector | bus |", "| --- |" + " ---: |" * 4, *where(), sep="\n")
         return
     given = [int(a) for a in sys.argv[1:] if not a.startswith("-")]
     rows = []
     for steps in given or STEPS:
-        rows.append("| " + " | ".join(measured(steps, "--check" in sys.argv)) + " |")
+        rows.append("| " + " | ".join(row(steps, "--check" in sys.argv)) + " |")
         print(rows[-1], flush=True)
     if not given:
         two = [beside(hidden, "--check" in sys.argv) for hidden in DIRECTIONS]

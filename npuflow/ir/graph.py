@@ -162,9 +162,10 @@ def prune(graph: Graph) -> Graph:
 
 def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node], set[str]]:
     """The nodes that reach an output, and the values that are read. What a loop carries to its next step is
-    read there."""
+    read there; of what it carries out it carries in what it began with."""
     wanted, kept = set(outputs), list[Node]()
     back = {carries(n): n.outputs for n in nodes if n.op.border_of_loop == "last"}
+    begun = {carries(n): n.outputs for n in nodes if n.op.border_of_loop == "carry"} if back else {}
     before = -1
     while len(wanted) != before:
         before, kept = len(wanted), []
@@ -174,6 +175,8 @@ def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node],
                 kept.append(node)
                 if node.op.border_of_loop == "carry":
                     wanted.update(back.get(carries(node), ()))
+                elif node.op.border_of_loop == "last":
+                    wanted.update(begun.get(carries(node), ()))
         if not back:
             break
     return kept[::-1], wanted

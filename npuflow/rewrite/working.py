@@ -176,7 +176,7 @@ class WorkingGraph:
         """Whether something reads a result; what a loop carries on may be read in its next step."""
         if any(o in self.outputs or self.readers.get(o) for o in node.outputs):
             return True
-        return node.op.border_of_loop == "last"
+        return node.op.border_of_loop in ("carry", "last")
 
     def _take_loops(
         self, fresh: Collection[tuple[str, ...]], dead: list[tuple[int, Node]], waiting: list[str]

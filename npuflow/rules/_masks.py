@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from npuflow.rules._parts import Parts
 
 MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape", "host")
 _BOOL = 9                                 # onnx's number of the type
+# pick elements by constants, as `spell_selection` then spells them
+_MOVES = ("reversesequence", "gatherelements", "gathernd", "compress", "trilu")
 
 
 class NoMask(str):
@@ -37,6 +40,12 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
     if node.op.moves_data and len(node.outputs) == 1:
         return _combined(parts, node, lambda *m: parts.op_as(node.op, m, "mask"))
     name = kind(node).removeprefix("host:")
+    if name in _MOVES and all(parts.array(v) is not None for v in node.inputs[1:]):
+        moved = mask(parts, node.inputs[0])
+        if isinstance(moved, NoMask):
+            return moved
+        real = tuple(replace(t, dtype="float32") for t in node.op.types)  # type: ignore[attr-defined]
+        return parts.op_as(replace(node.op, types=real), (moved, *node.inputs[1:]), "mask")  # type: ignore[call-arg]
     if name in _COMPARISONS:
         return _compared(parts, node, name)
     if name in _TESTS:

@@ -20,7 +20,7 @@ from npuflow.frontends._nodes import fold
 from npuflow.frontends._nodes.counters import rows_read
 from npuflow.frontends._nodes.loop_form import CannotLoopError, LoopForm, Scanned, loop_form, scan_form
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
-from npuflow.frontends._nodes.unroll import LARGE, MOST
+from npuflow.frontends._nodes.unroll import LARGE, MOST, RECURRENT, size_of, steps_of_layer
 from npuflow.frontends._nodes.whole_numbers import WholeRanges, fits, hull
 from npuflow.ir.borders import LoopBorderOp
 from npuflow.ir.loops import FEW
@@ -29,9 +29,6 @@ from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
 from npuflow.onnx.types import ELEMENTS
 
-# nodes of a step of a recurrent layer that is written out, and of one that is a loop
-RECURRENT = {"LSTM": 12, "GRU": 12, "RNN": 4}
-LOOP = 20
 INTEGERS = ("int64", "int32")
 BODIES = ("Loop", "Scan", "If")
 
@@ -44,7 +41,7 @@ def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     mark, singles = builder.mark(), dict(builder.singles)
     try:
         form = (loop_form if node.op_type == "Loop" else scan_form)(builder, node, body)
-        builder.room = min(MOST, form.steps * _size(body))
+        builder.room = min(MOST, form.steps * size_of(body))
         _Looped(builder, form, version).add()
     except CannotLoopError as why:
         builder.back(mark)
@@ -55,15 +52,6 @@ def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     return ""
 
 
-def _size(body: onnx.GraphProto) -> int:
-    """Nodes of a body whose own loops stay loops."""
-    count = len(body.node)
-    for node in body.node:
-        inner = sum(_size(one) for one in subgraphs(node))
-        count += inner + len(node.input) + len(node.output) if inner else LOOP * (node.op_type in RECURRENT)
-    return count
-
-
 @dataclass
 class _Looped:
     """A loop on its way into the graph."""
@@ -72,6 +60,7 @@ class _Looped:
     form: LoopForm
     version: int
     names: dict[str, str] = field(default_factory=dict)         # of the body's values in the graph
+    truths: dict[str, Scanned] = field(default_factory=dict)    # of the outside, of which steps have parts
     ranges: dict[str, Span] = field(default_factory=dict)       # of whole numbers that steps carry
 
     def add(self) -> None:
@@ -83,10 +72,13 @@ class _Looped:
         for name, array in form.fixed.items():
             self.names[name] = builder.constant(self._named(name), array)
         for k, (own, state) in enumerate(zip(form.own, form.states, strict=False)):
+            if form.results[k] == own:
+                self.names[own] = state if state in builder.arrays else self._captured(state)
+                continue
             self.names[own] = self._named(own)
             self._passed("carry", state, self.names[own], k)
         for own, one in zip(form.own[count:], form.scanned, strict=True):
-            self.names[own] = self._part(one, self._named(own))
+            self._enters(own, one)
         self._body()
         given = form.results[:count], form.results[count:]
         self._settle(given[0])
@@ -95,7 +87,10 @@ class _Looped:
             if builder.type(value) != builder.type(state):
                 raise CannotLoopError(f"the type of {state} changes from step to step")
             out = form.lasts[k] or builder.free(f"{form.prefix}/last{k}")
-            self._passed("last", value, out, k)
+            if form.results[k] == form.own[k]:              # no step changes it
+                self._moved(state, "reshape", out, builder.type(state).shape)
+            else:
+                self._passed("last", value, out, k)
         for name, row in zip(given[1], form.rows, strict=True):
             if row.name and name in form.counters.values:
                 builder.constant(row.name, self._counted(name))
@@ -221,6 +216,33 @@ class _Looped:
         source = self._moved(source, "reshape", self.builder.free(f"{own}:whole"), whole)
         return self._border("slice", source, own, reverse=one.back)
 
+    # --- truth values of the outside
+    def _enters(self, own: str, one: Scanned) -> None:
+        """A step's part of a tensor comes in, under a name of the body; one of truth values where a node
+        reads it."""
+        if self.builder.type(one.name).dtype == "bool":
+            self.truths[own] = one
+        else:
+            self.names[own] = self._part(one, self._named(own))
+
+    def _ahead(self, node: onnx.NodeProto) -> bool:
+        """Whether a node changes a step's truth values alone; it then does so in front of the loop, for all
+        steps."""
+        one = self.truths.get(node.input[0]) if node.op_type in ("Not", "Cast") else None
+        if one is None or any(a.name == "to" and a.i != onnx.TensorProto.FLOAT for a in node.attribute):
+            return False
+        copy = onnx.NodeProto.FromString(node.SerializeToString())
+        copy.input[0], copy.output[0] = one.name, self.builder.free(f"{node.output[0]}:all")
+        copy.name = self.form.origin[0]
+        self.builder.node(copy, self.version)
+        self._enters(node.output[0], replace(one, name=copy.output[0]))
+        return True
+
+    def _captured(self, name: str) -> str:
+        """A value of the outside that no step changes."""
+        out = self._named(name)
+        return self._crossing(name, out, lambda source, out: self._border("capture", source, out))
+
     def _body(self) -> None:
         """The nodes of a step, with values of the outside behind borders."""
         builder, body = self.builder, self.form.body
@@ -232,9 +254,7 @@ class _Looped:
         read = dict.fromkeys(i for n in nodes for i in (*n.input, *captured(n)) if i)
         for name in (*read, *self.form.results):
             if name not in made and name not in self.names and name not in builder.arrays:
-                self.names[name] = self._crossing(
-                    name, self._named(name), lambda source, out: self._border("capture", source, out)
-                )
+                self.names[name] = self._captured(name)
         self.names.update({o: self._named(o) for n in nodes for o in n.output if o})
         copies = [onnx.NodeProto.FromString(inner.SerializeToString()) for inner in nodes]
         fold.rename_all(copies, self.names)
@@ -249,9 +269,14 @@ class _Looped:
         """The nodes of the body that do more than count."""
         known, nodes = self.form.counters.values, self.form.body.node
         more = [n for n in nodes if not all(o in known for o in n.output if o)]
-        left = [n for n in more if not self._picks(n, made)]
-        for name in dict.fromkeys(i for n in left for i in (*n.input, *captured(n)) if i in known):
-            self.names[name] = self._at_step(name)
+        left = [n for n in more if not (self._picks(n, made) or self._ahead(n))]
+        read = dict.fromkeys(i for n in left for i in (*n.input, *captured(n)))
+        for name in read:
+            if name in known:
+                self.names[name] = self._at_step(name)
+        for name in dict.fromkeys((*read, *self.form.results)):
+            if name in self.truths:
+                self.names[name] = self._part(self.truths[name], self._named(name))
         return left
 
     def _picks(self, node: onnx.NodeProto, made: Collection[str]) -> bool:
@@ -261,6 +286,7 @@ class _Looped:
         given = [known[i] if i in known else [builder.arrays[i]] * steps
                  for i in places if i in known or i in builder.arrays]
         outside = source and source not in made and source not in self.names and source in builder.values
+        outside = outside and source not in self.truths
         if not outside or len(given) < len(places) or known.keys().isdisjoint(places):
             return False
         found = rows_read(node, given, self._real(source).shape)
@@ -274,7 +300,7 @@ class _Looped:
             gather = onnx.helper.make_node("Gather", [source, at], [taken], self.form.origin[0], axis=axis)
             builder.node(gather, self.version)
             source = taken
-        self.names[node.output[0]] = self._part(Scanned(source, axis, back), self._named(node.output[0]))
+        self._enters(node.output[0], Scanned(source, axis, back))
         return True
 
     def _at_step(self, name: str) -> str:
@@ -302,7 +328,7 @@ class _Looped:
         and all of them have not more nodes than there is room for. `begun`: its first node."""
         builder = self.builder
         assert builder.room is not None
-        steps = _steps(builder, node)
+        steps = steps_of_layer(builder, node)
         if steps > FEW:
             builder.room -= steps * RECURRENT[node.op_type]
         elif any(True for _ in subgraphs(node)):
@@ -340,12 +366,3 @@ class _Looped:
         if axis:
             order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1))
             self._moved(target, "transpose", row.name, order)
-
-
-def _steps(builder: OnnxBuilder, node: onnx.NodeProto) -> int:
-    """How many steps a recurrent layer has; 0: it is none."""
-    if node.op_type not in RECURRENT or node.domain:
-        return 0
-    first = next((a.i for a in node.attribute if a.name == "layout"), 0)
-    shape = builder.type(node.input[0]).shape
-    return shape[first] if len(shape) == 3 else 0

@@ -14,10 +14,14 @@ from npuflow.frontends._nodes import fold
 from npuflow.frontends._nodes.counters import goes_on, number
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.types import Array
+from npuflow.onnx.nodes import subgraphs
 
 MOST = 16384                              # nodes that a loop may become, with all loops in it
 # why a loop in the body of another one is not written out in it, and that one is
 LARGE = "the loops of its body, written out in it, have more nodes than all of its steps with these loops"
+# nodes of a step of a recurrent layer that is written out, and of one that is a loop
+RECURRENT = {"LSTM": 12, "GRU": 12, "RNN": 4}
+LOOP = 20
 _make = onnx.helper.make_node
 
 
@@ -175,3 +179,21 @@ def _constant(builder: OnnxBuilder, node: onnx.NodeProto, name: str, values: Arr
     value = f"{_prefix(node)}/{name}"
     builder.constant(value, values)
     return value
+
+
+def size_of(body: onnx.GraphProto) -> int:
+    """Nodes of a body whose own loops stay loops."""
+    count = len(body.node)
+    for node in body.node:
+        inner = sum(size_of(one) for one in subgraphs(node))
+        count += inner + len(node.input) + len(node.output) if inner else LOOP * (node.op_type in RECURRENT)
+    return count
+
+
+def steps_of_layer(builder: OnnxBuilder, node: onnx.NodeProto) -> int:
+    """How many steps a recurrent layer has; 0: it is none."""
+    if node.op_type not in RECURRENT or node.domain:
+        return 0
+    first = next((a.i for a in node.attribute if a.name == "layout"), 0)
+    shape = builder.type(node.input[0]).shape
+    return shape[first] if len(shape) == 3 else 0
