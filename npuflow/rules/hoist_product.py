@@ -5,7 +5,7 @@ from __future__ import annotations
 from npuflow.ir.borders import border
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind, made_by, sole_user
+from npuflow.ir.queries import kind, made_by, maker, sole_user
 from npuflow.rules import RULES
 from npuflow.rules._match import matrix_of
 from npuflow.rules._parts import Decomposition, Parts
@@ -58,7 +58,7 @@ def _moved(parts: Parts) -> tuple[str, ...] | None:
 
 def _part(graph: Graph, value: str) -> Node | None:
     """The border that gives a step this part of a tensor."""
-    node = graph.producer().get(value)
+    node = maker(graph, value)
     return node if node is not None and border(node)[0] == "slice" else None
 
 

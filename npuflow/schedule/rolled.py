@@ -143,6 +143,17 @@ def mirrored(graph: Graph, roll: Roll) -> dict[str, str]:
     }
 
 
+def last_of_rounds(graph: Graph) -> dict[str, str]:
+    """Values of the last step in a round, by those of the step before it at the same place. The step behind
+    may read fewer of them: nothing takes what it would hand on."""
+    return {
+        value: twin for roll in graph.rolls if roll.regular
+        for mine, theirs in zip(roll.steps[-2], roll.steps[-3], strict=True)
+        for value, twin in zip(graph.nodes[mine].outputs, graph.nodes[theirs].outputs, strict=True)
+        if value and twin
+    }
+
+
 def _all_mirrored(graph: Graph, loops: Sequence[RolledLoop]) -> dict[str, str]:
     """What second rounds make, and the parts of tensors that they read, by those of the first."""
     made = {v: twin for loop in loops for v, twin in loop.mirror.items()}

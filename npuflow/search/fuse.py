@@ -14,6 +14,7 @@ from npuflow.schedule.geometry import Uncuttable, inside
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.local import lay_local, widened
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.rolled import last_of_rounds
 from npuflow.search.canonical import Cost, Cutting, Known, Memo, Stretches, Subgraph
 from npuflow.search.cuts import GroupCandidate, cheapest
 from npuflow.search.finalists import Finalist
@@ -46,7 +47,7 @@ class Fuser:
         self.singles: Sequence[FusionGroup] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
-        self.forced = frozenset(pins.keep)
+        self.forced, self.twins = frozenset(pins.keep), last_of_rounds(topology.graph)
         self.coster = Coster(
             topology, machine, level, self.singles, scorer or Scorer(topology, machine, level)
         )
@@ -301,8 +302,10 @@ class Fuser:
                 return None
             found.append(scored)
         before = sum(c.score for c in chosen[first : first + len(held)])
-        gain = value in self.forced or sum(c.score for c in found) < before
-        if not gain or not self._legal(found, kept, value):
+        gain = sum(c.score for c in found) < before
+        if (twin := self.twins.get(value)) is not None:
+            gain = twin in kept                          # else no round stands for all
+        if not (gain or value in self.forced) or not self._legal(found, kept, value):
             return None
         return found
 
