@@ -14,13 +14,16 @@ from npuflow.rules._parts import Decomposition, Parts
 @RULES.entry
 class HoistProduct(Decomposition):
     """And a constant that is added to the sum of such a product and another value is added to the product, in
-    front of the loop, too. Parts of steps are rows, and a product by a constant matrix is made row by row."""
+    front of the loop, too; so is what a mask leaves of 1. Parts are rows, and a product by a constant
+    matrix is made row by row."""
 
     order = 19
-    triggers = ("matmul", "gemm", "add")
-    makes = ("matmul", "gemm", "add", "loopslice")
+    triggers = ("matmul", "gemm", "add", "sub")
+    makes = ("matmul", "gemm", "add", "sub", "loopslice")
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | None:
+        if kind(parts.node) == "sub":
+            return _left(parts)
         return _moved(parts) if kind(parts.node) == "add" else _ahead(parts)
 
 
@@ -33,6 +36,16 @@ def _ahead(parts: Parts) -> tuple[str, ...] | None:
     if getattr(node.op, "transA", 0) or not all(_every_row(parts, node, v) for v in more if v):
         return None
     whole = parts.op_as(node.op, (part.inputs[0], *node.inputs[1:]), "all")
+    return (parts.op_as(part.op, (whole,), "step"),)
+
+
+def _left(parts: Parts) -> tuple[str, ...] | None:
+    """A number less a step's part."""
+    graph, (number, value) = parts.graph, parts.node.inputs
+    part, held = _part(graph, value), parts.array(number)
+    if part is None or held is None or held.size > 1 or len(held.shape) > len(parts.shape(value)):
+        return None
+    whole = parts.op_as(parts.node.op, (number, part.inputs[0]), "all")
     return (parts.op_as(part.op, (whole,), "step"),)
 
 

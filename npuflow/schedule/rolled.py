@@ -114,10 +114,22 @@ def _told(
 
 
 def parts_of(graph: Graph, roll: Roll) -> list[tuple[str, ...]]:
-    """Of every tensor that steps read in parts the parts, step by step."""
+    """Of every tensor that steps read in parts the parts, step by step; "" where the last one reads none."""
     cut = [graph.nodes[n].outputs[0] for n in roll.movers if len(graph.nodes[n].inputs) == 1]
     count = len(roll.steps)
-    return [tuple(cut[at : at + count]) for at in range(0, len(cut), count)] if len(cut) % count == 0 else []
+    if len(cut) % count == 0:
+        return [tuple(cut[at : at + count]) for at in range(0, len(cut), count)]
+    reader = {
+        v: k for k in reversed(range(count)) for n in roll.steps[k] for v in graph.nodes[n].inputs
+    }
+    found: list[list[str]] = []
+    before = count
+    for value, step in ((v, reader[v]) for v in cut if v in reader):
+        if step <= before:
+            found.append([""] * count)
+        found[-1][step] = value
+        before = step
+    return [tuple(parts) for parts in found]
 
 
 def _skips(graph: Graph, roll: Roll) -> bool:
