@@ -17,7 +17,7 @@ from npuflow.rules._match import fresh, matrix_of, origins
 
 LAYERS = ("host:lstm", "host:gru", "host:rnn")       # of which rules make loops
 POINTWISE = ("add", "sub", "mul", "sigmoid", "tanh", "relu", "hardsigmoid", "clip")
-LEAST = 1 << 16                           # weights: no local memory is too small for fewer
+LEAST = 1 << 14                         # weights: no local memory is too small for fewer
 
 
 @RULES.entry

@@ -26,16 +26,16 @@ SELECTED = "after = Where(here, made, h)"
 OUTSIDE = "both = And(here, all) after = Where(both, made, h)"
 
 
-def masked(held: str, back: bool = False, out: str = "rows, last") -> bytes:
-    """An RNN of 4 on [6, 2, 3] that stays as it was where a mask of the data is not set. Its weights are
+def masked(held: str, back: bool = False, out: str = "rows, last", steps: int = STEPS) -> bytes:
+    """An RNN of 4 on [steps, 2, 3] that stays as it was where a mask of the data is not set. Its weights are
     carried, and so are a state that no step reads and the number of steps. `held`: how a step chooses;
     `back`: the mask is reversed; `out`: what is read of the loop: rows, last, the last state, unread, what
     the steps handed on for nothing, w2, the weights."""
-    kinds = {"rows": "6,2,4", "last": "2,4", "unread": "2,4", "w2": "3,4"}
+    kinds = {"rows": f"{steps},2,4", "last": "2,4", "unread": "2,4", "w2": "3,4"}
     outputs = ", ".join(f"float[{kinds[name]}] {name}" for name in out.split(", "))
     turn = "ReverseSequence<batch_axis=1, time_axis=0>(set, lengths)" if back else "Identity(set)"
     proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[6,2,3] x, float[6,2,1] k) => ({outputs}) {{
+    g (float[{steps},2,3] x, float[{steps},2,1] k) => ({outputs}) {{
         set = Greater(k, zero) some = {turn} sum = ReduceSum<keepdims=0>(k) all = Less(sum, most)
         t, unread, last, n2, w2, b2, rows = Loop("", yes, begin, h0, h0, n, w, b)
         <body = body (int64 i, bool c, int32 t0, float[2,4] u, float[2,4] h, int32 n1, float[3,4] w1,
@@ -48,8 +48,8 @@ def masked(held: str, back: bool = False, out: str = "rows, last") -> bytes:
     rng = np.random.default_rng(0)
     weights = {
         "zero": np.zeros((), np.float32), "most": np.array(1e3, np.float32), "yes": np.array(True),
-        "begin": np.array(0, np.int32), "one": np.array(1, np.int32), "n": np.array(STEPS, np.int32),
-        "h0": np.zeros((2, 4), np.float32), "lengths": np.array([STEPS, STEPS]),
+        "begin": np.array(0, np.int32), "one": np.array(1, np.int32), "n": np.array(steps, np.int32),
+        "h0": np.zeros((2, 4), np.float32), "lengths": np.array([steps, steps]),
         "w": rng.normal(size=(3, 4)).astype(np.float32), "r": rng.normal(size=(4, 4)).astype(np.float32),
         "b": rng.normal(size=4).astype(np.float32),
     }
