@@ -160,39 +160,3 @@ def whole(
     for picture in pictures(data, part, 128 if part == "calib" else 100):
         resized = np.asarray(picture.resize((size, size)), np.float32)[None] / 255
         yield {name: resized * (1 - low) + low}
-
-
-# --- text
-LENGTH = 64
-
-
-def sentences(language: str, part: str, letters: str) -> Iterator[str]:
-    """Words as the package Faker strings them together, cut at `LENGTH` characters."""
-    from faker import Faker
-
-    maker = Faker(language)
-    maker.seed_instance(1 if part == "calib" else 2)
-    for _ in range(128 if part == "calib" else 100):
-        text = " ".join(maker.sentence() for _ in range(12))
-        yield "".join(c for c in text if c in letters)[:LENGTH]
-
-
-def hebrew(data: Path, part: str) -> Iterator[dict[str, Array]]:
-    """Codes of letters, the last forms of five letters as their plain forms."""
-    known = [*" !\"'(),-.:;?", *(chr(c) for c in range(0x5D0, 0x5EB))]
-    code = {c: i + 4 for i, c in enumerate(known)}
-    code |= {last: code[plain] for last, plain in zip("ךםןףץ", "כמנפצ", strict=True)}
-    for text in sentences("he_IL", part, "".join(code)):
-        yield {"input_1": np.array([[code[c] for c in text]], np.float32)}
-
-
-def arabic(data: Path, part: str) -> Iterator[dict[str, Array]]:
-    known = " #!\"()-./:[]«»،؛؟ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىي"
-    code = {c: i + 1 for i, c in enumerate(known)}
-    for text in sentences("ar_AA", part, known):
-        codes = np.array([[code[c] for c in text]], np.int64)
-        yield {
-            "char_inputs": codes,
-            "diac_inputs": np.ones_like(codes),
-            "input_lengths": np.array([codes.size], np.int64),
-        }

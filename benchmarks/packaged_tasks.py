@@ -12,6 +12,7 @@ import packaged_samples as samples
 import packaged_science as science
 import packaged_scores as scores
 import packaged_sound as sound
+import packaged_texts as texts
 from packaged_samples import Array
 from packaged_scores import Pairs
 
@@ -76,11 +77,11 @@ TASKS: dict[str, Packaged] = {
         FACE[0], f"{FACE[1]}iris_landmark.tflite", samples.eyes, scores.points("output_iris", 64, 3)
     ),
     "marks-he": Packaged(
-        "piper_tts", "piper/hebrew/nakdimon.onnx", samples.hebrew, scores.marked("N", "D", "S"),
+        "piper_tts", "piper/hebrew/nakdimon.onnx", texts.hebrew, texts.pointed,
         {"input_1": (1, 64)},
     ),
     "marks-ar": Packaged(
-        "piper_tts", "piper/tashkeel/model.onnx", samples.arabic, scores.marked("logits"),
+        "piper_tts", "piper/tashkeel/model.onnx", texts.arabic, scores.marked("logits"),
         {"char_inputs": (1, 64), "diac_inputs": (1, 64)},
     ),
     "quarters": Packaged(

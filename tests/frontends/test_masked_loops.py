@@ -94,3 +94,19 @@ def test_the_product_of_the_input_is_made_in_front_of_the_loop() -> None:
 def test_what_no_step_reads_or_changes(out: str) -> None:
     """The last of values that steps hand on for nothing, and weights behind the loop."""
     rewritten(masked(SELECTED, out=out))
+
+
+@pytest.mark.parametrize("shape", ["6,3", "6"])
+def test_a_mask_that_is_scanned(shape: str) -> None:
+    part = shape[2:]
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3] h, float[6,3] x, float[{shape}] k) => (float[3] last, float[6,3] y) {{
+        set = Greater(k, zero)
+        last, y = Scan<num_scan_inputs = 2, body = body (float[3] s, float[3] t, bool[{part}] m)
+        => (float[3] s2, float[3] row) {{
+            d = Mul(s, w) e = Add(d, t) s2 = Where(m, e, s) row = Tanh(s2) }}>(h, x, set) }}""")
+    weights = {"zero": np.zeros((), np.float32), "w": np.array([.5, .2, .9], np.float32)}
+    proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in weights.items())
+    graph = rewritten(bytes(proto.SerializeToString()))
+    assert [one.steps for one in loops(graph)] == [6]
+    assert not place(graph, Target()).reasons()
