@@ -173,13 +173,13 @@ def _grouped(
     """Topological order that stays on one side as long as anything there is ready; a loop is taken as a
     whole. `sides`: of every node of the graph."""
     made = {o for n in numbers for o in graph.nodes[n].outputs}
-    owner = {n: loop for loop in loops(graph) for n in loop.nodes}
+    owner = _read_by_loops(graph)
     ready: set[str] = set()
     waiting, groups, side = list(numbers), [], first
     while waiting:
         taken, left = list[int](), []
         for n in waiting:                 # graph order is topological: one sweep suffices
-            read = owner[n].inputs if n in owner else graph.nodes[n].inputs
+            read = owner[n] if n in owner else graph.nodes[n].inputs
             if sides[n] is side and all(i not in made or i in ready for i in read):
                 ready.update(graph.nodes[n].outputs)
                 taken.append(n)
@@ -190,3 +190,14 @@ def _grouped(
             groups.append((side, taken))
         side = not side
     return groups
+
+
+def _read_by_loops(graph: Graph) -> dict[int, Sequence[str]]:
+    """By node of a loop, or of the steps that stand for one: what all of it reads of the outside."""
+    found: dict[int, Sequence[str]] = {n: loop.inputs for loop in loops(graph) for n in loop.nodes}
+    for roll in graph.rolls:
+        numbers = [n for step in roll.steps for n in step]
+        own = {o for n in numbers for o in graph.nodes[n].outputs}
+        read = tuple({v: None for n in numbers for v in graph.nodes[n].inputs if v and v not in own})
+        found.update(dict.fromkeys(numbers, read))
+    return found

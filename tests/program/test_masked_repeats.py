@@ -47,6 +47,15 @@ def large(steps: int = 12, states: int = 80) -> bytes:
     return model(said, f"y, h, c = LSTM<hidden_size={states}>(x, w, r)", weights)
 
 
+def late(steps: int = 12) -> bytes:
+    """A Scan, of whose parts one comes from the host, and of which a node reads the other one alone."""
+    body = """body = body (float[1,16] s, float[1,16] m, float[1,16] t) => (float[1,16] s2, float[1,16] row) {
+        d = Tanh(m) e = Mul(s, d) s2 = Add(e, t) row = Tanh(s2) }"""
+    said = f"float[1,16] h, float[{steps},1,16] k, float[{steps},1,16] n => float[{steps},1,16] y"
+    lines = f"a = MatMul(n, w) b = Cast<to=7>(a) x = Cast<to=1>(b) z = Add(x, n) c = Tanh(z) last, y = Scan<num_scan_inputs = 2, {body}>(h, k, c)"
+    return model(said, lines, {"w": normal(1, 16, 16)})
+
+
 def small() -> Target:
     memory = Memory(local_bytes=1 << 14)
     return Target(compute=Compute(array_rows=16, array_cols=16, vector_lanes=16), memory=memory)
@@ -61,6 +70,7 @@ def coded(data: bytes, target: Target, **feeds: Array) -> tuple[Graph, dict[str,
 
 CASES: dict[str, Callable[[], bytes]] = {
     "lengths of an input": packed, "a mask as Keras has it": lambda: masked(ARITHMETIC, steps=12, out="rows"),
+    "the host makes a part": late,
 }
 
 
