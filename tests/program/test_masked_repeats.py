@@ -52,7 +52,8 @@ def late(steps: int = 12) -> bytes:
     body = """body = body (float[1,16] s, float[1,16] m, float[1,16] t) => (float[1,16] s2, float[1,16] row) {
         d = Tanh(m) e = Mul(s, d) s2 = Add(e, t) row = Tanh(s2) }"""
     said = f"float[1,16] h, float[{steps},1,16] k, float[{steps},1,16] n => float[{steps},1,16] y"
-    lines = f"a = MatMul(n, w) b = Cast<to=7>(a) x = Cast<to=1>(b) z = Add(x, n) c = Tanh(z) last, y = Scan<num_scan_inputs = 2, {body}>(h, k, c)"
+    before = "a = MatMul(n, w) b = Cast<to=7>(a) x = Cast<to=1>(b) z = Add(x, n) c = Tanh(z)"
+    lines = f"{before} last, y = Scan<num_scan_inputs = 2, {body}>(h, k, c)"
     return model(said, lines, {"w": normal(1, 16, 16)})
 
 
