@@ -21,8 +21,8 @@ Rows = tuple[int, int, Node]              # first and last row that a product re
 
 @RULES.entry
 class MergeRows(Decomposition):
-    """As files have them that write a recurrent layer out, or a layer for each step of a sequence: each
-    product would load the matrix again. Rows are parts of the first dimension, in whatever shape."""
+    """As files have them that write a recurrent layer out: each product would load the matrix again, which is
+    larger than all rows and their products. Rows are parts of the first dimension, in whatever shape."""
 
     order = 44
     triggers = ("matmul", "gemm")
@@ -32,8 +32,10 @@ class MergeRows(Decomposition):
         if not plain_float(graph, node) or (found := _source(graph, node)) is None:
             return None
         source, width = found[0], graph.type(node.inputs[0]).shape[-1]
+        count, columns = graph.type(source).size // width, graph.type(node.outputs[0]).shape[-1]
+        if width * columns <= count * (width + columns):
+            return None
         rows = _siblings(graph, node, source, width)
-        count = graph.type(source).size // width
         if len(rows) < FEWEST or 2 * len({r for a, b, _ in rows for r in range(a, b)}) < count:
             return None
         if rows[0][2] is not node:                          # the first of them changes all
