@@ -42,8 +42,9 @@ def made(tmp_path: Path) -> Made:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "tokens"])
-def test_a_program_gives_what_onnxruntime_does(name: str, made: Made) -> None:
+@pytest.mark.parametrize(("name", "least"), [("plain", 36), ("tokens", 32)])
+def test_a_program_gives_what_onnxruntime_does(name: str, least: int, made: Made) -> None:
+    """Of 40 samples. In codes some end a step earlier or later, and of tokens another one may follow."""
     done = made(name, "20")
     found = done.artifact("simulate", Simulation).summary()
     assert found["different"] == found["hazards"] == 0
@@ -61,7 +62,7 @@ def test_a_program_gives_what_onnxruntime_does(name: str, made: Made) -> None:
         steps.add(len(rows))
         near = np.abs(given["S"] - wanted["S"]).max() < 0.1 * np.abs(wanted["S"]).max()
         alike += bool(near) and not given["ys" if name == "plain" else "ts"][len(rows) :].any()
-    assert len(steps) > 4 and alike >= 32, (sorted(steps), alike)
+    assert len(steps) > 4 and alike >= least, (sorted(steps), alike)
 
 
 def test_ends_that_are_not_reached_are_a_warning(made: Made) -> None:
