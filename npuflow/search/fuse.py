@@ -240,7 +240,7 @@ class Fuser:
                     size = prod(self.topology.graph.type(value).shape)
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
         lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))
-        for _, value, first, last in sorted(crossing, key=lambda c: (c[1] not in self.forced, -c[0], c[1])):
+        for _, value, first, last in self._in_turn(crossing):
             trial = self._with(chosen, frozenset(kept | {value}), value, first, held[first : last + 1])
             if trial is None and value in self.forced:
                 lost.append(value)
@@ -259,6 +259,17 @@ class Fuser:
                 code="NF-FIT-003",
             )
         return states
+
+    def _in_turn(self, crossing: Sequence[tuple[int, str, int, int]]) -> list[tuple[int, str, int, int]]:
+        """The largest values first; one of a round's last step behind that of the step before it, which
+        decides for both."""
+        keys = {c[1]: (c[1] not in self.forced, -c[0], c[1]) for c in crossing}
+
+        def turn(one: tuple[int, str, int, int]) -> tuple[tuple[bool, int, str], bool]:
+            own, twin = keys[one[1]], self.twins.get(one[1], "")
+            return max(own, keys.get(twin, own)), twin in keys
+
+        return sorted(crossing, key=turn)
 
     def _inner(self, chosen: Sequence[Scored]) -> set[str]:
         """Values that never leave their group."""
