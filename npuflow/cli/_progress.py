@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npuflow.cli._events import HINT, VERDICT, WARNING, figures
 from npuflow.cli._progress_lines import Lines
 
 if TYPE_CHECKING:
-    from npuflow.flow.events import Event, Warned
+    from npuflow.flow.events import Event, StepEvent, Warned
     from npuflow.flow.plan import Plan
 
 
@@ -45,6 +46,11 @@ def warned(event: Any) -> Warned | None:
 
     text = str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
     return Warned(text, event.stage, str(event.summary.get(HINT, ""))) if text else None
+
+
+def without_warning(event: StepEvent) -> StepEvent:
+    """A settled step whose summary warns of nothing."""
+    return replace(event, summary={k: v for k, v in event.summary.items() if k not in (WARNING, HINT)})
 
 
 def judged(event: Any) -> dict[str, Any]:
