@@ -165,17 +165,17 @@ def rewritten(
     done = rewrite(graph, names, most=most, hardware=hardware, loops=loops, kept=in_groups(reading.stated))
     final = with_known_outputs(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
-    final = _codes_in_loops(final, stated)
+    final = _recoded(final, stated)
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
 
 
-def _codes_in_loops(graph: Graph, stated: Mapping[str, Any]) -> Graph:
-    """The graph where nodes of loops that put codes into others are operators of the NPU: the host, which
-    runs an Identity, would run the whole loop. Rules come before: they know an Identity."""
-    inner = steps_of(graph)
+def _recoded(graph: Graph, stated: Mapping[str, Any]) -> Graph:
+    """The graph where nodes that put codes into others are operators of the NPU, as a file's QUANTIZE of
+    codes is: the host would run an Identity, and all of a loop that it is in. Rules come before: they know
+    an Identity."""
     nodes = tuple(
         replace(node, op=OPS["requantize"]())
-        if kind(node) == "host:identity" and node.outputs[0] in inner
+        if kind(node) == "host:identity"
         and all(isinstance(stated.get(v), QuantType) for v in (node.inputs[0], node.outputs[0]))
         else node
         for node in graph.nodes
