@@ -21,17 +21,7 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import (
-    Plain,
-    ProgressView,
-    Silent,
-    duration,
-    judged,
-    warn,
-    warn_text,
-    warned,
-    without_warning,
-)
+from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn, warn_text, warned_once
 from npuflow.flow.recipe_build import (
     Settings,
     claim_output,
@@ -157,12 +147,7 @@ def _one(
     spent = BuildProfile()
 
     def tell(event: Event) -> None:
-        warning = warned(event) if isinstance(event, StepEvent) else None
-        if isinstance(event, StepEvent) and warning is not None:
-            if any(warning.message == one.message for one in warnings):     # a refinement repeats its input's
-                event, warning = without_warning(event), None
-            else:
-                warnings.append(warning)
+        event, warning = warned_once(event, warnings) if isinstance(event, StepEvent) else (event, None)
         verdict.update(judged(event))
         if how.profile:
             spent.add(event)

@@ -48,9 +48,14 @@ def warned(event: Any) -> Warned | None:
     return Warned(text, event.stage, str(event.summary.get(HINT, ""))) if text else None
 
 
-def without_warning(event: StepEvent) -> StepEvent:
-    """A settled step whose summary warns of nothing."""
-    return replace(event, summary={k: v for k, v in event.summary.items() if k not in (WARNING, HINT)})
+def warned_once(event: StepEvent, known: list[Warned]) -> tuple[StepEvent, Warned | None]:
+    """A settled step and what it warns of, which joins those that are `known`. One of these is left out of
+    the step: refinements repeat the warnings of what they refine."""
+    found = warned(event)
+    if found is None or all(found.message != one.message for one in known):
+        known += [found] if found is not None else []
+        return event, found
+    return replace(event, summary={k: v for k, v in event.summary.items() if k not in (WARNING, HINT)}), None
 
 
 def judged(event: Any) -> dict[str, Any]:

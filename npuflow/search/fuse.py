@@ -240,7 +240,10 @@ class Fuser:
                     size = prod(self.topology.graph.type(value).shape)
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
         lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))
-        for _, value, first, last in self._in_turn(crossing):
+        keys = {v: (v not in self.forced, -size, v) for size, v, _, _ in crossing}
+        # one of a round's last step comes behind that of the step before it, which decides for both
+        turns = {v: max(own, keys.get(self.twins.get(v, v), own)) for v, own in keys.items()}
+        for _, value, first, last in sorted(crossing, key=lambda c: (turns[c[1]], c[1] in self.twins)):
             trial = self._with(chosen, frozenset(kept | {value}), value, first, held[first : last + 1])
             if trial is None and value in self.forced:
                 lost.append(value)
@@ -259,17 +262,6 @@ class Fuser:
                 code="NF-FIT-003",
             )
         return states
-
-    def _in_turn(self, crossing: Sequence[tuple[int, str, int, int]]) -> list[tuple[int, str, int, int]]:
-        """The largest values first; one of a round's last step behind that of the step before it, which
-        decides for both."""
-        keys = {c[1]: (c[1] not in self.forced, -c[0], c[1]) for c in crossing}
-
-        def turn(one: tuple[int, str, int, int]) -> tuple[tuple[bool, int, str], bool]:
-            own, twin = keys[one[1]], self.twins.get(one[1], "")
-            return max(own, keys.get(twin, own)), twin in keys
-
-        return sorted(crossing, key=turn)
 
     def _inner(self, chosen: Sequence[Scored]) -> set[str]:
         """Values that never leave their group."""
@@ -293,16 +285,12 @@ class Fuser:
             if old.group.parts[0].choice is None:
                 return None
             others = sum(self._bytes(v, old.group.cores[1]) for v in (*there, value))
-            touched = any(
-                value in graph.nodes[n].inputs or value in graph.nodes[n].outputs for n in old.group.nodes
-            )
+            touched = any(value in (*graph.nodes[n].inputs, *graph.nodes[n].outputs) for n in old.group.nodes)
             size = self._bytes(value, old.group.cores[1])
             if not touched and old.used + others <= self.room:
                 found.append(old)
                 continue
-            inside_own = (
-                size if touched and any(value in graph.nodes[n].outputs for n in old.group.nodes) else 0
-            )
+            inside_own = size if any(value in graph.nodes[n].outputs for n in old.group.nodes) else 0
             parts = [p.nodes for p in old.group.parts]
             if any(self.singles[i].parts[0].nodes in parts for i in self.tiled):
                 return None  # another choice of buffers would be another tile
