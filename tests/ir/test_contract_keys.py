@@ -178,34 +178,34 @@ def override(name: str) -> str:
 
 EXPECTED = {
     "accepts": "budget checked placement",
-    "answer_axis": "baseline budget clipping codegen precision verdict",
+    "answer_axis": "baseline budget clipping codegen precision tiling verdict",
     "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
     "border": "parse pixels rewrite_check",
-    "channel_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize report "
-    "search.items sensitivity simulate unify verdict",
+    "channel_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
+    "report search.items sensitivity simulate tiling unify verdict",
     "clipped": "parse rewrite_check unify",
     "column_groups": "baseline budget clipping codegen correct evaluate fidelity precision qdq_check "
-    "quantize search.items sensitivity simulate unify verdict",
+    "quantize search.items sensitivity simulate tiling unify verdict",
     "columns": "baseline clipping correct evaluate fidelity precision qdq_check search.items sensitivity "
     "simulate unify verdict",
     "copies": "budget precision tiling verdict",
     "f": "baseline budget clipping codegen correct evaluate fidelity model precision qdq_check quantize "
-    "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
+    "rewrite_check search.items search.rivals sensitivity simulate thresholds tiling unify verdict",
     "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "infer": "baseline clipping correct evaluate model parse pixels precision qdq qdq_check rewrite_check "
     "search.items search.rivals sensitivity tune.items unify verdict",
     "group_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
-    "search.items sensitivity simulate unify verdict",
+    "search.items sensitivity simulate tiling unify verdict",
     "input_channels": "",
-    "integer": "budget codegen evaluate fidelity qdq_check simulate verdict",
+    "integer": "budget codegen evaluate fidelity precision qdq_check simulate tiling verdict",
     "local_space": "budget codegen correct costs.layers costs.runs costs.tiles precision quantize tiling "
     "verdict",
     "lower": "budget codegen evaluate fidelity qdq_check simulate verdict",
     "measures": "budget checked placement precision tiling verdict",
-    "moves": "budget checked codegen correct costs.layers costs.runs evaluate fidelity placement precision "
-    "qdq_check quantize simulate tiling verdict",
+    "moves": "budget checked codegen correct costs.layers costs.runs evaluate fidelity parse placement "
+    "precision qdq_check quantize rewrite_check simulate tiling verdict",
     "of_scaled": "parse pixels rewrite_check",
     "onnx_attributes": "baseline budget channels.items checked clipping codegen correct costs.layers "
     "costs.runs evaluate fidelity model placement precision qdq qdq_check quantize report rewrite_check "
@@ -228,7 +228,7 @@ EXPECTED = {
     "placement precision qdq qdq_check quantize report rewrite_check search.items search.rivals segments "
     "sensitivity simulate thresholds tiling tune.candidates tune.items unify verdict",
     "rows": "baseline budget clipping codegen correct evaluate fidelity precision qdq_check quantize "
-    "search.items sensitivity simulate unify verdict",
+    "search.items sensitivity simulate tiling unify verdict",
     "samples": "",
     "tap_places": "budget precision tiling verdict",
     "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision qdq_check "
