@@ -30,7 +30,7 @@ path = "{path}"
 dims = {{ chunk = 256, context = 288 }}
 outputs = ["logits:all"]
 [data]
-text = "builtin"
+{data}
 [quantize]
 {numbers}
 [precision]
@@ -98,7 +98,10 @@ def main() -> None:
         recipe = folder / "net.toml"
         numbers = NUMBERS[chosen.target]
         recipe.write_text(
-            RECIPE.format(target=chosen.target, path=chosen.checkpoint.resolve(), numbers=numbers)
+            RECIPE.format(
+                target=chosen.target, path=chosen.checkpoint.resolve(), numbers=numbers,
+                data='text = "builtin"',
+            )
         )
         cache = chosen.cache or folder / "cache"
         found = [

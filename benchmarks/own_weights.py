@@ -31,28 +31,14 @@ from typing import Any
 
 import numpy as np
 import text_perplexity
-from cache_widths import NUMBERS, graph_of, state_of
+from cache_widths import NUMBERS, RECIPE, graph_of, state_of
 from shapes import target_named
 
 from npuflow.checkpoints import opened
 from npuflow.checkpoints.tokenizer import tokenizer
 
 WINDOW, PROMPT = text_perplexity.WINDOW, 32
-RECIPE = """target = "{target}"
-[model]
-path = "{path}"
-dims = {{ chunk = 256, context = 288 }}
-outputs = ["logits:all"]
-[data]
-text = "{text}"
-window = 256
-[quantize]
-{numbers}
-[precision]
-strategy = "none"
-[correct]
-bias = "off"
-[moments]
+MOMENTS = """[moments]
 held_out = 4
 positions = 256
 """
@@ -135,8 +121,9 @@ def recipe_of(folder: Path, checkpoint: Path, target: str, calibration: int) -> 
     words = tokenizer(opened(checkpoint))
     (folder / "calibration.txt").write_text(calibration_of(words, calibration))
     path, numbers = checkpoint.resolve(), NUMBERS[target]
-    text = RECIPE.format(target=target, path=path, numbers=numbers, text="calibration.txt")
-    (folder / "net.toml").write_text(text)
+    data = f'text = "calibration.txt"\nwindow = {WINDOW}'
+    text = RECIPE.format(target=target, path=path, numbers=numbers, data=data)
+    (folder / "net.toml").write_text(text + MOMENTS)
     return folder / "net.toml"
 
 

@@ -94,9 +94,10 @@ class _Sums:
         self.stretches = []
         for (sums, peak), (first, last) in zip(known, _quarters(self.steps), strict=True):
             rows = slice(first * len(real) // self.steps, last * len(real) // self.steps)
-            sums.add(real[rows], found[rows])
-            finite = real[rows][np.isfinite(real[rows])]
-            self.stretches.append((sums, max(peak, float(np.abs(finite).max(initial=0.0)))))
+            part = real[rows]
+            sums.add(part, found[rows])
+            finite = np.abs(part[np.isfinite(part)])
+            self.stretches.append((sums, max(peak, float(finite.max(initial=0.0)))))
 
     def result(self) -> TensorFidelity:
         sums = self.compared

@@ -15,7 +15,7 @@ from npuflow.base.errors import NpuflowError, UsageError, suggestion
 from npuflow.base.wording import counted
 from npuflow.cli._engine import stages
 from npuflow.cli._events import emit, figures
-from npuflow.cli._progress import duration, judged, warned
+from npuflow.cli._progress import duration, judged, warned_once
 from npuflow.cli._zoo_page import ZooRow, write
 from npuflow.flow.interrupt import Interrupted
 
@@ -196,7 +196,9 @@ def _failed(row: ZooRow, errors: Sequence[NpuflowError]) -> None:
 
 def _noting(row: ZooRow) -> Callable[[Event], None]:
     """Figures, warnings and seconds of steps, as they are settled or found."""
-    from npuflow.flow.events import StepEvent
+    from npuflow.flow.events import StepEvent, Warned
+
+    known: list[Warned] = []
 
     def note(event: Event) -> None:
         if not isinstance(event, StepEvent) or event.status not in ("hit", "ran"):
@@ -205,7 +207,7 @@ def _noting(row: ZooRow) -> Callable[[Event], None]:
         if event.item is not None:
             return
         row.figures[event.stage] = figures(event.summary)
-        found, verdict = warned(event), judged(event)
+        found, verdict = warned_once(event, known)[1], judged(event)
         if found is not None:
             row.notes.append(found.message)
         if verdict.get("verdict_ok") is False and event.stage == "report":

@@ -45,7 +45,8 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
         if isinstance(moved, NoMask):
             return moved
         real = tuple(replace(t, dtype="float32") for t in node.op.types)  # type: ignore[attr-defined]
-        return parts.op_as(replace(node.op, types=real), (moved, *node.inputs[1:]), "mask")  # type: ignore[call-arg]
+        op = replace(node.op, types=real)  # type: ignore[call-arg]
+        return parts.op_as(op, (moved, *node.inputs[1:]), "mask")
     if name in _COMPARISONS:
         return _compared(parts, node, name)
     if name in _TESTS:

@@ -265,6 +265,7 @@ def test_headers_of_arrays_are_read_as_numpy_reads_them(dtype: str, monkeypatch:
             np.lib.format.write_array(out, array, version=version)
             heads[out.getvalue()[: out.tell() - array.nbytes]] = array
     monkeypatch.setattr(np.lib.format, "read_magic", None)
+    store_npz._parsed_header.cache_clear()
     for head, array in heads.items():
         shape, fortran, found = store_npz._parsed_header(head)
         assert (shape, found) == (array.shape, array.dtype)

@@ -7,13 +7,14 @@ different steps, and its interpreter's outputs.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.frontends.while_files import keep
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 STORE = Path(__file__).with_name("ending_files.npz")
@@ -94,10 +95,7 @@ def main() -> None:
             results.append([net.get_tensor(end["index"]) for end in net.get_output_details()])
         found |= {f"{name}/{n}": np.stack(every) for n, every in enumerate(zip(*results, strict=True))}
         print(f"{name}: {len(model)} bytes")
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **found)  # type: ignore[arg-type]
-    STORE.write_bytes(buffer.getvalue())
-    print(f"{STORE.name}: {len(buffer.getvalue())} bytes")
+    keep(STORE, found)
 
 
 if __name__ == "__main__":

@@ -185,10 +185,15 @@ def main() -> None:
         for n, one in enumerate(net.get_output_details()):
             found[f"{name}/{n}"] = net.get_tensor(one["index"])
         print(f"{name}: {len(model)} bytes")
+    keep(STORE, found)
+
+
+def keep(path: Path, found: Mapping[str, np.ndarray]) -> None:
+    """Write what was made, and say how large it is."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **found)  # type: ignore[arg-type]
-    STORE.write_bytes(buffer.getvalue())
-    print(f"{STORE.name}: {len(buffer.getvalue())} bytes")
+    path.write_bytes(buffer.getvalue())
+    print(f"{path.name}: {len(buffer.getvalue())} bytes")
 
 
 if __name__ == "__main__":

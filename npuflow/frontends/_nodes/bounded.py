@@ -16,7 +16,7 @@ import onnx
 from npuflow.frontends._nodes.counters import LONGEST, Counters, followed, goes_on, number
 from npuflow.frontends._nodes.loop import looped
 from npuflow.frontends._nodes.loop_form import CannotLoopError
-from npuflow.frontends._nodes.masked import BOUND, GUARDED, StepMask, steps_of
+from npuflow.frontends._nodes.masked import BOUND, GUARDED, StepMask, steps_needed
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.loops import FEW
 from npuflow.ir.types import Array, TensorType
@@ -94,7 +94,7 @@ class _Bounded:
         if not counters.steps:
             raise CannotLoopError("its steps cannot be followed")
         conditions = self._conditions()
-        steps = steps_of(counters.steps, [
+        steps = steps_needed(counters.steps, [
             [bool(row.all()) for row in counters.values[name]]
             for name in conditions if name in counters.values
         ])

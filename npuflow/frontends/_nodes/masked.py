@@ -79,8 +79,8 @@ class StepMask(Generic[Name]):
         )
 
     def fed(self, state: Name, initial: Name) -> Name:
-        """What a step computes with, where it may divide by 0 and the like: behind the end the initial state.
-        """
+        """What a step computes with, where it may divide by 0 and the like: the initial state behind the
+        end."""
         return self.held(state, initial, False)
 
     def row(self, value: Name, flag: Name, truth: bool) -> Name:
@@ -95,7 +95,7 @@ class StepMask(Generic[Name]):
         return result
 
 
-def steps_of(most: int, known: Sequence[Sequence[bool]]) -> int:
+def steps_needed(most: int, known: Sequence[Sequence[bool]]) -> int:
     """The steps that are needed: the stated ones, or as many as conditions let run that are known in all of
     these. `known`: such conditions, behind each step."""
     ends = [rows.index(False) + 1 for rows in known if False in rows]
