@@ -41,6 +41,12 @@ class Metric(EntryConfig):
         fail behind them. `outputs`: the names of the model's."""
         output_there(outputs, getattr(self, "output", ""))
 
+    def along(self, axes: Mapping[str, int | None]) -> Metric:
+        """The metric for a model whose outputs have an answer for each step or pixel. `axes`: by output of a
+        fixed shape, in order, the dimension along which the scores of one answer lie, counted from the end;
+        None: a sample is one answer, or none."""
+        return self
+
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         raise NotImplementedError
 

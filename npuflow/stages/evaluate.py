@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import Any, Self
 
 from npuflow.base.errors import DataError, ModelError
@@ -39,6 +40,7 @@ from npuflow.stages.judges import JudgingSample
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
+from npuflow.tune.quality import answers
 from npuflow.whole.execute.executor import Executor
 
 FEW = 100                                        # samples of which one is a point or more
@@ -262,6 +264,17 @@ def exported(model: SessionModel, graph: Parsed) -> SampleModel:
     return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)
 
 
+def score_axes(graph: Graph) -> dict[str, int | None]:
+    """By output of a fixed shape the dimension of the scores, counted from the end, where a Softmax gives an
+    answer for each step or pixel."""
+    found: dict[str, int | None] = {}
+    for name in (o for o in graph.outputs if graph.type(o).is_static):
+        (kind, axis), shape = answers(graph, name), graph.type(name).shape
+        many = kind == "argmax" and prod(shape) > shape[axis]
+        found[name] = axis % len(shape) - len(shape) if many else None
+    return found
+
+
 def scored(files: Files, graph: Graph, share: float, program: SampleModel, table: Evaluate) -> Score:
     """Read the listed samples and compare the program with the float graph."""
     types = {name: graph.type(name) for name in graph.inputs}
@@ -279,7 +292,8 @@ def scored(files: Files, graph: Graph, share: float, program: SampleModel, table
             except DataError as fault:
                 raise scoring.of_table(fault, table).at(item=name) from None
 
-    metric: Metric = table.options or METRICS[table.metric]()
+    axes = score_axes(graph)
+    metric: Metric = (table.options or METRICS[table.metric]()).along(axes)
     scoring.ready(metric, f"evaluate.{table.metric}", graph.outputs)
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
     reference: SampleModel = _Float(session_model(graph))
@@ -288,4 +302,6 @@ def scored(files: Files, graph: Graph, share: float, program: SampleModel, table
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)
     # rows that a selection keeps are no numbers to compare place by place
     known = {name: level for name, level in score.sqnr_db.items() if graph.type(name).is_static}
+    if score.agreement is None and table.metric == "agreement" and any(axes.values()):
+        score = replace(score, agreement=score.figures["agreement"])
     return replace(score, left_out=broken, sqnr_db=known)

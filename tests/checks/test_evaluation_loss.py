@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from npuflow.checks.evaluate import Score
-from npuflow.stages.evaluate import Evaluation
+from npuflow.ir.op import OPS
+from npuflow.stages.evaluate import Evaluation, score_axes
+from tests.networks.floats import Net
 
 SCORE = Score("top1", 200, {"top1": 0.9}, {"top1": 0.9}, {}, None, 1.0)
 
@@ -48,3 +50,16 @@ def test_another_largest_value_of_what_is_no_row_of_scores_is_no_other_answer() 
     assert warning(score) == ""                                     # a map: `agreement` is of its places
     assert "10.0 points worse" in warning(replace(score, agreement=0.9))
     assert warning(replace(score, agreement=0.9, sqnr_db={"y": 31.0})) == ""      # ties
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "found"),
+    [((1, 8, 3), -1, -1), ((1, 8, 3), 1, -2), ((1, 8), -1, None), ((1, 1, 8), -1, None)],
+)
+def test_scores_of_each_step_have_the_axis_of_their_softmax(
+    shape: tuple[int, ...], axis: int, found: int | None
+) -> None:
+    net = Net(0, *shape)
+    assert score_axes(net.graph(net.add("p", OPS["softmax"](axis=axis), "x"))) == {"p": found}
+    plain = Net(0, *shape)
+    assert score_axes(plain.graph(plain.add("p", OPS["tanh"](), "x"))) == {"p": None}

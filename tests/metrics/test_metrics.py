@@ -33,6 +33,29 @@ def test_classification() -> None:
     assert run("agreement", other, reference=LOGITS) == {"agreement": 0.75}
 
 
+def test_agreement_counts_the_answer_of_each_step_along_an_axis() -> None:
+    steps = np.stack([LOGITS, LOGITS])                               # [samples, steps, classes]
+    other = steps.copy()
+    other[0, 0] = [9, 0, 0]
+    assert run("agreement", other, reference=steps) == {"agreement": 0.5}          # a sample is one row
+    for axis in (1, -1):
+        assert run("agreement", other, reference=steps, axis=axis) == {"agreement": 0.875}
+    turned = run("agreement", other.swapaxes(1, 2), reference=steps.swapaxes(1, 2), axis=0)
+    assert turned == {"agreement": 0.875}
+    with pytest.raises(DataError, match=r"no dimension 2: a sample is .4, 3.") as fault:
+        run("agreement", other, reference=steps, axis=2)
+    assert fault.value.hint == "axis = -2 to 1"
+
+
+def test_agreement_takes_the_axis_of_its_own_output_and_keeps_a_stated_one() -> None:
+    axes = {"y": None, "z": -2}
+    made = METRICS["agreement"]
+    assert made().along(axes) == made()
+    assert made(output="z").along(axes) == made(output="z", axis=-2)
+    assert made(output="z", axis=-1).along(axes) == made(output="z", axis=-1)
+    assert METRICS["top1"]().along(axes) == METRICS["top1"]()
+
+
 @pytest.mark.parametrize("name", ["top1", "topk"])
 @pytest.mark.parametrize(
     ("labels", "said"),
