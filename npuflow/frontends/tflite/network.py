@@ -16,8 +16,10 @@ from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import ELEMENTS
 
 PLAIN, NCHW = "nhwc", "nchw"
+ROW = "nc1w"                                             # three dimensions [N, W, C] as an image of one row
 INTO, OUT_OF = (0, 3, 1, 2), (0, 2, 3, 1)                # permutations between them
 PLACE = (0, 2, 3, 1)                                     # where an axis of NHWC lies in NCHW
+ROW_PLACE = (0, 3, 1)                                    # where an axis of NWC lies in a row
 ROUNDED = ("int8", "uint8", "int16")                     # element types whose codes stand for activations
 WIDTHS = {"int4": 4, "int8": 8, "uint8": 8, "int16": 16}
 ACTIVATIONS: dict[int, tuple[str, tuple[float, ...]]] = {
@@ -48,8 +50,8 @@ class _Result:
 class TfliteBuilder:
     """Operators and constants go into `graph`; names of each tensor's value by layout.
 
-    A tensor of four dimensions is kept in the layout in which it was produced; the other
-    form is made where it is read.
+    A tensor of four dimensions is kept in the layout in which it was produced; the other form is made where
+    it is read. So is one of three that convolutions over one dimension give: a row of an image.
     """
 
     source: TfliteNetwork
@@ -85,14 +87,17 @@ class TfliteBuilder:
         """The layout in which an operator on these operands, element by element,
         needs the fewest transpositions."""
         moving = [i for i in indices if self.data(i) is None]
+        if moving and all(ROW in self.forms[i] for i in moving):
+            return ROW
         four = all(len(self.tensor(i).shape) == 4 for i in moving) and all(
             len(self.tensor(i).shape) <= 4 for i in indices
         )
         return NCHW if four and any(NCHW in self.forms[i] for i in moving) else PLAIN
 
     def home(self, index: int) -> str:
-        """The layout in which a value was produced."""
-        return PLAIN if self.data(index) is not None else next(iter(self.forms[index]))
+        """The layout in which a value was produced; of a row the plain one, as few operators take rows."""
+        first = PLAIN if self.data(index) is not None else next(iter(self.forms[index]))
+        return PLAIN if first == ROW else first
 
     # --- nodes
     def free(self, name: str) -> str:
@@ -131,7 +136,10 @@ class TfliteBuilder:
             whole = index in self.source.outputs and layout == PLAIN
             name = tensor.name if whole else self.free(f"{tensor.name}:{layout}")
             value, back = self.around(name, tensor, whole)
-            self.turn(forms[have], value, tensor.shape, layout)
+            if ROW in (have, layout):
+                self.turn_row(forms[have], value, tensor.shape, layout)
+            else:
+                self.turn(forms[have], value, tensor.shape, layout)
             forms[layout] = self.rounded(index, value, back)
         return forms[layout]
 
@@ -144,6 +152,16 @@ class TfliteBuilder:
         else:
             self.node("Transpose", [source], result, perm=perm)
 
+    def turn_row(self, source: str, result: str, shape: Sequence[int], layout: str) -> None:
+        """[N, W, C] to [N, C, 1, W], or back."""
+        batch, width, channels = shape
+        if layout == ROW:
+            row = self.node("Reshape", [source, self.shape([batch, 1, width, channels])])
+            self.node("Transpose", [row], result, perm=INTO)
+            return
+        row = self.node("Transpose", [source], perm=OUT_OF)
+        self.node("Reshape", [row, self.shape(shape)], result)
+
     def operand(self, index: int, layout: str) -> str:
         """A constant operand; in NCHW with four dimensions, so that it broadcasts as it did."""
         held, codes = self.data(index), self.tensor(index).codes if index not in self.folded else None
@@ -153,6 +171,11 @@ class TfliteBuilder:
             held = held.reshape((1,) * lead + held.shape).transpose(INTO)
             if codes is not None and codes.axis is not None:
                 codes = Codes(codes.scale, codes.zero, PLACE[codes.axis + lead])
+        if layout == ROW and held.ndim:
+            lead = 3 - held.ndim
+            held = held.reshape((1,) * lead + held.shape)[:, None].transpose(INTO)
+            if codes is not None and codes.axis is not None:
+                codes = Codes(codes.scale, codes.zero, ROW_PLACE[codes.axis + lead])
         return self.stored(held, codes, self.tensor(index))
 
     def stored(self, held: Array, codes: Codes | None, tensor: TfliteTensor) -> str:
@@ -265,7 +288,7 @@ class TfliteBuilder:
     def alias(self, source: int, result: int) -> None:
         """A tensor that is another one's value."""
         layout = self.home(source)
-        value = self.forms[source][layout]
+        value = self.value(source, layout)
         name = self.tensor(result).name
         if result in self.source.outputs and layout == PLAIN:
             codes = self.activation(self.tensor(source))

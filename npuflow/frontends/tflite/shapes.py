@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from npuflow.frontends.tflite.network import (
     NCHW,
     PLACE,
     PLAIN,
+    ROW,
+    ROW_PLACE,
     TfliteBuilder,
     TfliteOperatorError,
     element,
@@ -41,8 +43,22 @@ def reshape(builder: TfliteBuilder, operator: Operator) -> None:
         builder.folded[result] = held.reshape(shape)
         return
     old = builder.tensor(source).shape
+    if held is None and (row := _row(builder.forms[source], old, shape)):
+        builder.node("Identity", [builder.value(source, row[0])], builder.result(result, row[1]))
+        return
     layout = builder.home(source) if len(old) == 4 and still(old) else PLAIN
     builder.node("Reshape", [builder.value(source, layout), builder.shape(shape)], builder.result(result))
+
+
+def _row(forms: Mapping[str, str], old: Sequence[int], new: Sequence[int]) -> tuple[str, str] | None:
+    """The layouts in which an image of one row [N, 1, W, C] and its values [N, W, C] are the same numbers,
+    where the one that is reshaped is at hand so: the dimension that a convolution of TensorFlow over one
+    dimension puts in and takes out."""
+    if NCHW in forms and len(old) == 4 and (old[0], *old[2:]) == tuple(new) and old[1] == 1:
+        return NCHW, ROW
+    if ROW in forms and len(new) == 4 and (new[0], *new[2:]) == tuple(old) and new[1] == 1:
+        return ROW, NCHW
+    return None
 
 
 def transpose(builder: TfliteBuilder, operator: Operator) -> None:
@@ -64,7 +80,8 @@ def concat(builder: TfliteBuilder, operator: Operator) -> None:
     axis = operator.options["Axis"] % rank
     inputs = [builder.value(i, layout) for i in operator.inputs]
     name = builder.result(operator.outputs[0], layout, operator.options.get("FusedActivationFunction", 0))
-    builder.node("Concat", inputs, name, axis=PLACE[axis] if layout == NCHW else axis)
+    places = {NCHW: PLACE, ROW: ROW_PLACE}.get(layout)
+    builder.node("Concat", inputs, name, axis=places[axis] if places else axis)
 
 
 def split(builder: TfliteBuilder, operator: Operator) -> None:
