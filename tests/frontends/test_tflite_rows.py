@@ -14,10 +14,12 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.rewrite.rewrite import rewrite
 from tests.frontends.test_tflite import outputs
 from tests.frontends.tflite_cases import f32
+from tests.frontends.tflite_layout import NO_MASKS
 from tests.frontends.tflite_models import Net, reference
 
 CONVOLVED = {"strideH": 1, "strideW": 1, "padding": 0, "fusedActivationFunction": 0}
 STEP = 0.05
+LAST = ["", "mean", "kept", "causal", "concat", "mixed"]
 
 
 class RowNet(Net):
@@ -75,6 +77,20 @@ def residual(codes: bool, last: str = "") -> bytes:
         net.constant("over", np.array([1], np.int32)), net.value("y", 1, 8)
         net.op("MEAN", ["t", "over"], ["y"], "ReducerOptions", version=2, keepDims=False)
         y = "y"
+    elif last == "kept":
+        net.constant("over", np.array([1], np.int32)), net.value("y", 1, 1, 8)
+        net.op("MEAN", ["t", "over"], ["y"], "ReducerOptions", version=2, keepDims=True)
+        y = "y"
+    elif last == "causal":
+        net.constant("sides", np.array([[0, 0], [4, 0], [0, 0]], np.int32)), net.value("p", 1, 20, 8)
+        net.op("PAD", ["t", "sides"], ["p"], "PadOptions", version=2)
+        net.convolved("p", "q", 8, 6, 20)
+        bounds = zip(("from", "to", "by"), ((0, 1, 0), (1, 19, 6), (1, 2, 1)), strict=True)
+        for name, numbers in bounds:
+            net.constant(name, np.array(numbers, np.int32))
+        net.value("y", 1, 9, 6)
+        net.op("STRIDED_SLICE", ["q", "from", "to", "by"], ["y"], "StridedSliceOptions", **NO_MASKS)
+        y = "y"
     elif last == "concat":
         net.value("u", 1, 16, 16)
         joined = {"version": 2, "axis": 2, "fusedActivationFunction": 0}
@@ -94,7 +110,7 @@ def feeds(data: bytes, codes: bool) -> list[np.ndarray]:
     return [np.rint(x / STEP).astype(np.float32) * np.float32(STEP) for x in made] if codes else made
 
 
-@pytest.mark.parametrize("last", ["", "mean", "concat", "mixed"])
+@pytest.mark.parametrize("last", LAST)
 def test_residual_blocks_over_one_dimension_give_the_reference_s_numbers(last: str) -> None:
     data = residual(False, last)
     given = feeds(data, False)
@@ -102,7 +118,7 @@ def test_residual_blocks_over_one_dimension_give_the_reference_s_numbers(last: s
     assert mine.shape == theirs.shape and np.abs(mine - theirs).max() <= 1e-5
 
 
-@pytest.mark.parametrize("last", ["", "mean", "concat", "mixed"])
+@pytest.mark.parametrize("last", LAST)
 def test_codes_of_such_a_network_are_the_reference_s(last: str) -> None:
     data = residual(True, last)
     given = feeds(data, True)
@@ -115,8 +131,10 @@ def test_codes_of_such_a_network_are_the_reference_s(last: str) -> None:
     assert np.abs(mine / np.float32(STEP) + 3 - theirs).max() <= 4
 
 
-@pytest.mark.parametrize(("last", "moves"), [("", 2), ("mean", 2), ("concat", 2), ("mixed", 2)])
+@pytest.mark.parametrize(
+    ("last", "moves"), [("", 2), ("mean", 1), ("kept", 1), ("causal", 2), ("concat", 2), ("mixed", 2)]
+)
 def test_nothing_is_transposed_between_the_first_and_the_last_layer(last: str, moves: int) -> None:
     graph = rewrite(FRONTENDS["tflite"]().read(residual(False, last), Bindings()).graph).graph
     found = Counter(type(node.op).__name__ for node in graph.nodes)
-    assert found["Transpose"] == moves and found["Conv"] == 3 + (last == "concat")
+    assert found["Transpose"] == moves and found["Conv"] == 3 + (last in ("concat", "causal"))

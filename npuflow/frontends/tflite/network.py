@@ -87,7 +87,7 @@ class TfliteBuilder:
         """The layout in which an operator on these operands, element by element,
         needs the fewest transpositions."""
         moving = [i for i in indices if self.data(i) is None]
-        if moving and all(ROW in self.forms[i] for i in moving):
+        if moving and all(map(self.has_row, moving)):
             return ROW
         four = all(len(self.tensor(i).shape) == 4 for i in moving) and all(
             len(self.tensor(i).shape) <= 4 for i in indices
@@ -98,6 +98,10 @@ class TfliteBuilder:
         """The layout in which a value was produced; of a row the plain one, as few operators take rows."""
         first = PLAIN if self.data(index) is not None else next(iter(self.forms[index]))
         return PLAIN if first == ROW else first
+
+    def has_row(self, index: int) -> bool:
+        """Whether a value of three dimensions is at hand as a row."""
+        return ROW in self.forms.get(index, {})
 
     # --- nodes
     def free(self, name: str) -> str:

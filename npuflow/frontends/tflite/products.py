@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from npuflow.frontends.tflite.network import NCHW, PLACE, PLAIN, TfliteBuilder, TfliteOperatorError, element
+from npuflow.frontends.tflite.network import (
+    NCHW,
+    PLACE,
+    PLAIN,
+    ROW,
+    TfliteBuilder,
+    TfliteOperatorError,
+    element,
+)
 from npuflow.frontends.tflite.schema import Operator
 from npuflow.frontends.tflite.shapes import reshaped
 from npuflow.frontends.tflite.spatial import bias, weight
@@ -62,8 +70,10 @@ def reduction(kind: str, builder: TfliteBuilder, operator: Operator) -> None:
     layout = builder.home(source)
     if layout == NCHW and not keep and not (3 in axes or {1, 2} <= set(axes)):
         layout = PLAIN                        # the dimensions left would come in another order
+    if axes == [1] and builder.has_row(source):
+        layout = ROW
     x = builder.value(source, layout)
-    placed = [PLACE[a] for a in axes] if layout == NCHW else axes
+    placed = {NCHW: [PLACE[a] for a in axes], ROW: [3] if keep else [2, 3]}.get(layout, axes)
     name = builder.result(result, layout if keep else PLAIN)
     if kind in ("any", "all"):
         held = builder.node("Cast", [x], to=element("int32"))

@@ -114,6 +114,8 @@ def pad(builder: TfliteBuilder, operator: Operator) -> None:
     pairs = np.asarray(builder.ints(operator, 1, "paddings")).reshape(-1, 2)
     if layout == NCHW:
         pairs = pairs[list(INTO)]
+    elif builder.has_row(source) and operator.name != "MIRROR_PAD":
+        layout, pairs = ROW, np.stack([pairs[0], pairs[2], [0, 0], pairs[1]])
     if operator.name == "MIRROR_PAD" and operator.options.get("Mode") and pairs.max(initial=0) > 1:
         _mirrored(builder, operator, pairs.tolist(), layout)
         return
@@ -193,12 +195,14 @@ def _slice(
     sizes = [len(range(*slice(b, None if e == FIRST else e, s).indices(n)))
              for b, e, s, n in zip(begins, ends, steps, old, strict=True)]
     layout = builder.home(source) if tuple(sizes) == new else PLAIN
+    if tuple(sizes) == new and builder.has_row(source):
+        layout = ROW
     order = INTO if layout == NCHW else range(len(old))
     bounds_ = [builder.shape([part[a] for a in order]) for part in (begins, ends)]
     inputs = [
         builder.value(source, layout),
         *bounds_,
-        builder.shape(range(len(old))),
+        builder.shape(ROW_PLACE if layout == ROW else range(len(old))),
         builder.shape([steps[a] for a in order]),
     ]
     if tuple(sizes) == new:
