@@ -24,6 +24,7 @@ class Quantisable(Generic[S]):
 
     shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
     retypes: ClassVar[bool] = False       # a value in another type; the operand keeps its own
+    whole_steps: ClassVar[bool] = False   # computes with the whole number next to 1 / scale of its codes
     sensitive: ClassVar[bool] = False     # a square, quotient, root, logarithm: first to get wide codes
 
     def role(self, index: int) -> Role:

@@ -28,6 +28,7 @@ class Softmax(Op):
     algebra: ClassVar[Algebra] = "shares"
     bounded: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     answers: ClassVar[Literal["", "argmax", "threshold"]] = "argmax"
+    whole_steps: ClassVar[bool] = True
 
     def forms(self) -> Mapping[str, Any]:
         return {"float": FORMS["float_softmax"]}

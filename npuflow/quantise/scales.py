@@ -26,7 +26,7 @@ from npuflow.place.place import op_name
 from npuflow.quantise.compared import compared
 from npuflow.quantise.config import Activations, Quantize, activation_grid
 from npuflow.quantise.trimmed import trimmed
-from npuflow.quantise.types import activation_type
+from npuflow.quantise.types import activation_type, in_whole_steps
 
 Range = tuple[float, float]
 
@@ -148,14 +148,22 @@ def activation_types(
         width = bits.get(value_id, config.activations.bits)
         widest[root] = max(widest.get(root, (False, 0)), (value_id in stated, width))
     widths = {root: width for root, (_, width) in widest.items()}
-    types = _types(groups, spans, widths, schemes, numerics)
+    types = _whole_steps(groups, chosen, _types(groups, spans, widths, schemes, numerics))
     if not config.trim:
         return types
     members = Counter(groups.find(v) for v in spans)
     alone = {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}
     spans.update(narrower(graph, chosen, spans, types, alone))
-    types = _types(groups, spans, widths, schemes, numerics)
+    types = _whole_steps(groups, chosen, _types(groups, spans, widths, schemes, numerics))
     return {**types, **compared(graph, chosen, types, alone, numerics)}
+
+
+def _whole_steps(
+    groups: ScaleGroups, chosen: Sequence[Node], types: dict[str, QuantType]
+) -> dict[str, QuantType]:
+    """The same types with scales of one over a whole number where an operator computes with that number."""
+    roots = {groups.find(n.outputs[0]) for n in chosen if n.op.whole_steps} - set(groups.stated)
+    return {v: in_whole_steps(one) if groups.find(v) in roots else one for v, one in types.items()}
 
 
 def _flags(graph: Graph, chosen: Sequence[Node], spans: Mapping[str, Range]) -> dict[str, Range]:

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
-from npuflow.quantise.config import Activations, Weights, activation_grid
-from npuflow.quantise.types import activation_type, weight_type
+from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Quantize, Weights, activation_grid
+from npuflow.quantise.types import activation_type, in_whole_steps, weight_type
+from npuflow.testing.quantised import quantize_graph
+from tests.networks.floats import Net, integers
 
 ends = st.floats(-1e4, 1e4).filter(lambda v: v == 0 or abs(v) > 1e-3)
 
@@ -116,3 +119,38 @@ def test_narrow_types_leave_out_the_lowest_code() -> None:
     quant = weight_type(np.array([-1.0, 1.0]), None, Weights(narrow=True), Numerics())
     assert (quant.lo, quant.hi) == (-127, 127)
     assert encode(np.array([-1.0, 1.0]), quant).tolist() == [-127, 127]
+
+
+@given(st.floats(1e-3, 1e3), st.integers(4, 16), st.booleans())
+def test_scales_in_whole_steps_are_one_over_a_whole_number_and_lose_no_range(
+    hi: float, bits: int, pow2: bool
+) -> None:
+    grid = activation_grid(Activations(bits=bits, symmetric=False), Numerics(power_of_two=pow2))
+    quant = activation_type(0.0, hi, grid)
+    made = in_whole_steps(quant)
+    assert in_whole_steps(made) == made
+    assert quant.scale[0] * (1 - 1e-6) <= made.scale[0] < max(2 * quant.scale[0], 1.0 + quant.scale[0])
+    if quant.scale[0] > 1.0 or pow2:
+        assert made == quant
+    else:
+        assert 1.0 / made.scale[0] == pytest.approx(round(1.0 / made.scale[0]), rel=1e-6)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_softmax_has_no_bias_whatever_the_range_of_its_results(moved: bool) -> None:
+    """With a scale of 1 / 259.4 the integers computed with 259: at the top half a code was missing."""
+    net = Net(3, 1, 256, 4)
+    made = net.add("p", OPS["softmax"](axis=-1), "x")
+    made = net.add("q", OPS["reshape"]((1, 4, 256)), made) if moved else made
+    graph = net.graph(made)
+    ranges = {"x": (-5.0, 5.0), **dict.fromkeys(("p", "q")[: 1 + moved], (0.0, 0.98287))}
+    found = quantize_graph(graph, lambda _: True, ranges, Quantize(), Numerics()).graph
+    feed = {"x": (2.0 * net.rng.normal(size=(1, 256, 4))).astype(np.float32)}
+    values = integers(found, feed)
+    (last,) = [n for n in found.nodes if type(n.op) is OPS["softmax"]]
+    scale = found.values[last.outputs[0]].quant.scale[0]
+    (want,) = last.op.reference(values[last.inputs[0]])
+    off = (values[last.outputs[0]] - np.clip(want, 0, 255 * scale)) / scale
+    assert abs(off.mean()) < 0.02 and np.abs(off).max() <= 0.51
+    top = off[want > 0.8]
+    assert top.size > 20 and abs(top.mean()) < 0.1
