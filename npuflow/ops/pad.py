@@ -32,7 +32,7 @@ class Pad(DataLayoutOp):
         return (self.pads, self.value) if self.mode == "constant" else No(f"mode {self.mode}")
 
     def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
-        border = int(self.value) if self.value == np.rint(self.value) else None
+        border = int(self.value) if float(self.value).is_integer() else None
         return super().whole_result(site, (*spans, None if border is None else (border, border)), output)
 
     def with_border(self, widths: Sequence[int], value: float = 0.0) -> Self:

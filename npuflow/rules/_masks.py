@@ -37,6 +37,9 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
     node = maker(parts.graph, value_id)
     if node is None:
         return NoMask(f'the truth value "{value_id}" comes from outside')
+    same = _same_everywhere(parts, value_id)
+    if same is not None:
+        return parts.const(np.full(parts.shape(value_id), same), "mask")
     if node.op.moves_data and len(node.outputs) == 1:
         return _combined(parts, node, lambda *m: parts.op_as(node.op, m, "mask"))
     name = kind(node).removeprefix("host:")
@@ -73,6 +76,20 @@ def opposite(parts: Parts, m: str) -> str:
     """1 - mask."""
     held = parts.array(m)
     return parts.sub(1.0, m, "mask") if held is None else parts.const(1.0 - held, "mask")
+
+
+def _same_everywhere(parts: Parts, value_id: str) -> bool | None:
+    """The truth value of all elements, where moves and a Gather take them from equal constants."""
+    held, node = parts.array(value_id), maker(parts.graph, value_id)
+    if held is not None:
+        return bool(held.min()) if held.size and held.min() == held.max() else None
+    if node is None or len(node.outputs) > 1:
+        return None
+    if node.op.moves_data and node.op.algebra != "border":
+        found = {_same_everywhere(parts, v) for v in node.inputs}
+        return found.pop() if len(found) == 1 else None
+    picks = kind(node).removeprefix("host:") == "gather"
+    return _same_everywhere(parts, node.inputs[0]) if picks else None
 
 
 def _combined(parts: Parts, node: Node, made: Callable[..., str]) -> str | NoMask:

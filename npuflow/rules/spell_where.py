@@ -39,6 +39,9 @@ class SpellWhere(Decomposition):
         found = mask(parts, parts.input(0))
         if isinstance(found, NoMask) or kind(parts.node) == "host:cast":
             return str(found) if isinstance(found, NoMask) else (found,)
+        held, shape = parts.array(found), parts.shape(parts.node.outputs[0])
+        if held is not None and held.size and held.min() == held.max():
+            return (parts.expand(parts.node.inputs[1 if held.min() else 2], shape),)
         sides = []
         for value in parts.node.inputs[1:]:
             held = parts.array(value)
@@ -55,7 +58,6 @@ class SpellWhere(Decomposition):
         factors = found, opposite(parts, found)
         terms = [_times(parts, v, m) for v, m in zip(sides, factors, strict=True)]
         left = [t for t in terms if t]
-        shape = parts.shape(parts.node.outputs[0])
         if len(left) == 1:
             return (parts.expand(left[0], shape),)
         y = parts.add(*(t or parts.const(0.0) for t in terms))

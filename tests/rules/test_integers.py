@@ -120,6 +120,14 @@ def test_ranges_of_whole_numbers() -> None:
     assert code_type((0, 60_000)) is not None and code_type((-1, 60_000)) is None
 
 
+def test_a_border_that_is_no_number_gives_no_range() -> None:
+    """A build ended in an OverflowError where a window over masked scores was padded with -infinity."""
+    for fill in (-np.inf, np.nan):
+        weights = {"sides": np.array([0, 1, 0, 1], np.int64), "fill": np.array(fill, np.float32)}
+        graph = graph_of(model("float[6,40] s => float[6,42] y", "y = Pad(s, sides, fill)", weights))
+        assert whole_span(graph, "y") is None
+
+
 def test_ordinary_numbers_beside_positions_keep_their_ranges() -> None:
     body = AT + "d = Cast<to=1>(p) y = Mul(d, half)"
     done = rewritten(model("float[6,40] s => float[6] y", body, WEIGHTS))

@@ -25,8 +25,11 @@ WEIGHTS = {
     "axis": np.array(1, np.int64),
     "reps": np.array([2, 1, 3], np.int64),
     "flags": np.array([[False], [True], [True]]),
+    "all": np.ones(6, bool),
+    "none": np.zeros((1, 6), bool),
 }
 SAME = "float[3,6] x => float[3,6] y"
+PICKED = "i = ArgMax<axis=1, keepdims=0>(x) c = Gather(all, i) e = Unsqueeze(c, axis)"
 PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
 
 
@@ -67,6 +70,8 @@ PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
         (SAME, "y = Where(keep, x, half)"),
         (SAME, "y = Where(flags, x, zero)"),
         (PAIR, "y = Where(keep, x, z)"),
+        (SAME, "a = Where(all, x, low) b = Where(none, low, a) y = Relu(b)"),
+        (SAME, f"{PICKED} w = Where(e, x, low) y = Relu(w)"),
         (SAME, "w = Where(keep, x, low) y = Softmax(w)"),
         (PAIR, "a = Greater(x, zero) b = Less(z, half) c = And(a, b) y = Where(c, x, z)"),
         (PAIR, "a = GreaterOrEqual(x, zero) b = Not(a) c = Or(b, keep) y = Cast<to=1>(c)"),

@@ -48,6 +48,16 @@ def test_files_for_several_inputs_need_a_header(tmp_path: Path) -> None:
     assert "a list whose first line names the inputs" in hint(caught.value)
 
 
+def test_an_input_of_one_number_may_be_a_constant(tmp_path: Path) -> None:
+    np.savez(tmp_path / "calib.npz", a=np.zeros((2, 1, 4), np.float32), c=np.zeros((2, 1, 4), np.float32))
+    listed = found(data(tmp_path, "calib.npz"))
+    one = next(iter(samples({name: (row.files, row.detail) for name, row in listed.items()})))[1]
+    for kind, said in ((TensorType(()), True), (KIND, False)):
+        with pytest.raises(DataError) as caught:
+            one.feed({"a": KIND, "rate": kind})
+        assert ("[model] constants = { rate = ... }" in hint(caught.value)) == said
+
+
 def test_plain_numbers_need_a_type_and_a_shape(tmp_path: Path) -> None:
     (tmp_path / "dump.bin").write_bytes(bytes(32))
     with pytest.raises(DataError) as caught:

@@ -180,14 +180,14 @@ class InputSample:
         self, name: str, kind: TensorType, inputs: int, lengths: Mapping[str, dict[str, int]] = NO_LENGTHS
     ) -> Array:
         """An input's array. `lengths`: by input that says how many steps there are, how many this one has."""
-        array = finished(self._array(name, inputs), self.steps, name, self.picture)
+        array = finished(self._array(name, inputs, kind), self.steps, name, self.picture)
         for length, counts in lengths.items():
             array, count = _whole(array, kind, most_of(length))
             if count:
                 counts[name] = count
         return fitted(array, kind, name)
 
-    def _array(self, name: str, inputs: int) -> Array:
+    def _array(self, name: str, inputs: int, kind: TensorType) -> Array:
         if name in self.arrays:
             return self.arrays[name]
         if inputs == 1 and len(self.arrays) == 1:
@@ -196,12 +196,14 @@ class InputSample:
             return self.arrays[""]
         alone = list(self.arrays) == [""]
         held = ", ".join(repr(n) for n in self.arrays) or "nothing"
+        one = f", or [model] constants = {{ {key(name)} = ... }}, where it is always the same number"
         raise DataError(
             f'the samples have no array for the model input "{name}"',
             because="a sample is one file without a name" if alone else f"a sample holds {held}",
             hint="several files a sample: a list whose first line names the inputs (a b, or a,b in a .csv)"
             if alone
-            else f'[data] arrays = {{ {key(name)} = "..." }} names the array of an npz file',
+            else f'[data] arrays = {{ {key(name)} = "..." }} names the array of an npz file'
+            + one * (kind.is_static and kind.size == 1),
             code="NF-DATA-029",
         )
 
