@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 from npuflow.ir.op import LoopBorder, Node, Op
@@ -17,7 +17,8 @@ class LoopBorderOp(Op):
     """What the operators at a loop's border say. `loop`: its name; `index`: of a carried value; `reverse`:
     the first step has the last part; `goes_on`: the value is 1 where a loop whose end depends on data has not
     ended after all of its steps; `whole`: of a value that enters, the least and the most where all that steps
-    carry are whole numbers, as truth values are."""
+    carry are whole numbers, as truth values are; `chunk`: of a loop over chunks of a free length, the steps
+    of that length which one of its own has; 0 of all others."""
 
     loop: str = ""
     steps: int = 1
@@ -25,6 +26,7 @@ class LoopBorderOp(Op):
     reverse: bool = False
     goes_on: bool = False
     whole: tuple[int, ...] = ()
+    chunk: int = field(default=0, kw_only=True, repr=False)
     domain: ClassVar[str] = DOMAIN
     border_of_loop: ClassVar[LoopBorder]
 

@@ -20,6 +20,16 @@ ROUND = 2                                 # steps of a round of a loop
 
 
 @dataclass(frozen=True)
+class Counted:
+    """That an input says how many steps of a loop run: its name; whether they are the `last` ones, else the
+    first; and how many of the input's steps one of the loop's has."""
+
+    length: str
+    last: bool
+    size: int = 1
+
+
+@dataclass(frozen=True)
 class Roll:
     """A loop of which a graph has some steps, one after the other, by the positions of their nodes: some that
     lead in, four that stand for all that follow, and the last one. The four are two rounds of two steps: what
@@ -33,8 +43,7 @@ class Roll:
     movers: tuple[int, ...] = ()
     # of values that the steps of both rounds make, the same of the last round and, had it one, of the next
     later: Mapping[str, str] = field(default_factory=dict)
-    # the input that says how many steps a run has, and whether they are the last ones: others change nothing
-    counted: tuple[str, bool] | None = None
+    counted: Counted | None = None        # which steps a run has; others change nothing
 
     @property
     def regular(self) -> bool:

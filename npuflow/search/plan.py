@@ -51,6 +51,7 @@ class TilingPlan:
     moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
     paired: bool = False      # of one with pairs of loops as one
+    chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
 
     @property
     def cycles(self) -> float:

@@ -97,7 +97,7 @@ def budget(
     )
     table, level = planning.tiling, planning.effort.level
     narrower = narrow if wide and recipe.integers else None
-    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired)
+    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired, tiled.plan.chunk)
     case = BudgetCase(graph, target, level, table.pins, table.allocation, narrower)
     fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":

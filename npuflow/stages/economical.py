@@ -35,14 +35,14 @@ def economical(
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
     level = planning.effort.level
-    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired)
+    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired, tiled.plan.chunk)
     wanted = PlanRequest(graph, machine, planned.numerics, level, table.pins, table.allocation)
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
     for name, cost in (("bytes that count less", between), ("the fewest cycles", 0.0)):
         request = replace(wanted, machine=replace(machine, byte_cost=cost))
         plan = plan_network(*request.arguments, None, table.without)
-        plans[name] = replace(plan, paired=tiled.plan.paired)
+        plans[name] = replace(plan, paired=tiled.plan.paired, chunk=tiled.plan.chunk)
     spent = {name: _spent(one, quantized, planned.target, prices.table) for name, one in plans.items()}
     least = min(spent, key=lambda name: spent[name])
     log(f"{', '.join(f'{name}: {uj:.4g} uJ' for name, uj in spent.items())}; taken: {least}")
@@ -52,5 +52,5 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    made = generate(quantized.planned(not plan.rolled, plan.paired), plan, one)
+    made = generate(quantized.planned(not plan.rolled, plan.paired, plan.chunk), plan, one)
     return float(profile(made, table).totals()["energy_uj"])

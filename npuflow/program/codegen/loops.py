@@ -83,10 +83,10 @@ class LoopCommands:
         whichever command is left over is filling; of last ones those are the steps before the first round."""
         if roll.counted is None:
             return {}
-        name, late = roll.counted
-        address, most = self.lengths[name]
-        before = 1 if late else roll.lead - ROUND
-        return {"most": most, "address": address, "before": before, "each": ROUND, "late": int(late)}
+        late, size = roll.counted.last, roll.counted.size
+        address, most = self.lengths[roll.counted.length]
+        before = size * (1 if late else roll.lead - ROUND)
+        return {"most": most, "address": address, "before": before, "each": ROUND * size, "late": int(late)}
 
     def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
         """The tensors that steps read and make parts of: first and last byte, how far a round goes."""
