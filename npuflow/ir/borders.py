@@ -18,7 +18,8 @@ class LoopBorderOp(Op):
     the first step has the last part; `goes_on`: the value is 1 where a loop whose end depends on data has not
     ended after all of its steps; `whole`: of a value that enters, the least and the most where all that steps
     carry are whole numbers, as truth values are; `chunk`: of a loop over chunks of a free length, the steps
-    of that length which one of its own has; 0 of all others."""
+    of that length which one of its own has, 0 of all others; `axis`, `halo`: along which dimension a chunk is
+    cut out, and how many parts before and behind it come with it, where there are any."""
 
     loop: str = ""
     steps: int = 1
@@ -27,6 +28,8 @@ class LoopBorderOp(Op):
     goes_on: bool = False
     whole: tuple[int, ...] = ()
     chunk: int = field(default=0, kw_only=True, repr=False)
+    axis: int = field(default=0, kw_only=True, repr=False)
+    halo: tuple[int, int] = field(default=(0, 0), kw_only=True, repr=False)
     domain: ClassVar[str] = DOMAIN
     border_of_loop: ClassVar[LoopBorder]
 

@@ -187,9 +187,9 @@ def seen(graph: Graph) -> Mapping[str, TensorType]:
 
 
 def counted(graph: Graph, loop: Loop) -> Counted | None:
-    """How many of a loop's steps run, by an input (see `Graph.lengths`); None where all do. A loop over chunks
-    says so. Another one reads a mask that this input alone decides: in the other steps it holds what is
-    carried as it is."""
+    """How many of a loop's steps run, by an input (see `Graph.lengths`); None where all do. A loop over
+    chunks says so. Another one reads a mask that this input alone decides: in the other steps it holds what
+    is carried as it is."""
     ends = [border(graph.nodes[i]) for i in loop.nodes]
     if chunk := max((own.chunk for side, own in ends if side), default=0):
         return Counted(graph.lengths[0].name, False, chunk)

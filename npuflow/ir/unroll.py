@@ -15,12 +15,13 @@ from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
 from npuflow.ir.loops import Carried, Loop, beside, border, counted, has_loops, loops, steps_of
 from npuflow.ir.macs import node_macs
-from npuflow.ir.op import OPS, Node, Op
-from npuflow.ir.types import Array, QuantType, Value
+from npuflow.ir.op import OPS, No, Node, Op
+from npuflow.ir.types import Array, QuantType, TensorType, Value
 from npuflow.ir.views import contiguous, views_of
 
 StepOrder = Callable[[Graph, Sequence[Node]], list[Node]]
 LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
+CHUNK_LEAD = 1                            # of a loop over chunks, which hand nothing on
 
 
 def written_out(graph: Graph, longest: int | None = None) -> Graph:
@@ -152,6 +153,20 @@ def _straight(
     return prune(whole), made
 
 
+def _lead(nodes: Sequence[Node]) -> int:
+    """Steps of a loop before the rounds, at least."""
+    own = [border(n)[1] for n in nodes if border(n)[0]]
+    if not any(one.chunk for one in own):
+        return LEAD
+    return CHUNK_LEAD + any(any(one.halo) for one in own)     # the first chunk has a border of its own
+
+
+def _is_cut(node: Node) -> bool:
+    """Whether the part that enters a step does not lie in the tensor as a whole."""
+    side, own = border(node)
+    return side == "slice" and bool(own.axis or any(own.halo))
+
+
 def chosen_steps(steps: int, lead: int) -> tuple[tuple[int, ...], int]:
     """Of a loop's steps those that are written out, and how often the round among them runs; 0: all are."""
     if lead:
@@ -175,6 +190,7 @@ class _Straight:
     consts: dict[str, Array] = field(default_factory=dict)
     rolls: list[tuple[Roll, list[list[Node]]]] = field(default_factory=list)
     movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
+    lacking: dict[str, tuple[int, int, int]] = field(default_factory=dict)       # of chunks, see `cut`
     begun: int = 0                        # of the nodes those that move constants, the first ones
 
     def __post_init__(self) -> None:
@@ -183,11 +199,12 @@ class _Straight:
 
     def loop(self, loop: Loop) -> None:
         nodes = [self.source.nodes[i] for i in loop.nodes]
-        steps, rounds = chosen_steps(loop.steps, self.lead)
+        steps, rounds = chosen_steps(loop.steps, min(self.lead, _lead(nodes)))
         if any(not copyable(self.values[value]) for value in _to_copy(self.source, loop)):
             steps, rounds = chosen_steps(loop.steps, 0)
         nodes = self.order(self.source, nodes) if rounds and self.order is not None else nodes
-        parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
+        slices = [n for n in nodes if border(n)[0] == "slice" and not _is_cut(n)]
+        parts = {n.outputs[0]: self.parts(n, loop, steps) for n in slices}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         given = {one.now: self.stored(one.following, one.last, nodes[0]) for one in loop.carried}
         again = {one.following for one in _as_entered(self.source, loop)} if rounds else set[str]()
@@ -202,9 +219,11 @@ class _Straight:
                 side = border(node)[0]
                 if side == "capture":
                     names[node.outputs[0]] = node.inputs[0]
+                elif _is_cut(node):
+                    names[node.outputs[0]] = self.cut(node, step)
                 elif not side:
                     self.body(node, step, names, ends if step == loop.steps - 1 else {})
-            found = (o for n in nodes if not border(n)[0] for o in n.outputs if o)
+            found = (o for n in nodes if not border(n)[0] or _is_cut(n) for o in n.outputs if o)
             made.append({o: names[o] for o in found})
             for node in nodes:
                 if border(node)[0] == "stack":
@@ -281,6 +300,30 @@ class _Straight:
             self.moving(node, OPS["slice"](**ends, axes=(0,), steps=(1,)), (source,), (name,))
         return names
 
+    def cut(self, node: Node, step: int) -> str:
+        """A chunk along another dimension than the first, or with parts around it: all there are."""
+        (part,), (source,), own = node.outputs, node.inputs, border(node)[1]
+        kind, whole = self.values[part].type, self.values[source].type.shape[own.axis]
+        size, name = kind.shape[own.axis] - sum(own.halo), self.named(part, step)
+        low, high = step * size - own.halo[0], (step + 1) * size + own.halo[1]
+        found = max(0, low), min(whole, high)
+        self.lacking[name] = own.axis, found[0] - low, high - found[1]
+        shape = (*kind.shape[: own.axis], found[1] - found[0], *kind.shape[own.axis + 1 :])
+        self.values[name] = replace(self.values[part], id=name, type=TensorType(shape, kind.dtype))
+        op = OPS["slice"](starts=(found[0],), ends=(found[1],), axes=(own.axis,), steps=(1,))
+        self.nodes.append(self.like(node, op, (source,), (name,)))
+        return name
+
+    def padded(self, node: Node, part: str) -> Node:
+        """A node that reads the first or the last chunk, with its border where these lack parts."""
+        axis, before, behind = self.lacking.get(part, (0, 0, 0))
+        known = node.op.border(self.source.site(node)) if before or behind else No("it lacks nothing")
+        if isinstance(known, No):
+            return node
+        widths, rank = list(known[0]), len(known[0]) // 2
+        widths[axis], widths[rank + axis] = before, behind
+        return replace(node, op=node.op.with_border(widths, known[1]))
+
     def body(self, node: Node, step: int, names: dict[str, str], ends: Mapping[str, str]) -> None:
         """A node of one step."""
         inputs = tuple(names.get(i, i) for i in node.inputs)
@@ -288,7 +331,7 @@ class _Straight:
             names[o] = ends.get(o) or self.named(o, step)
             self.values[names[o]] = replace(self.values[o], id=names[o])
         outputs = tuple(names.get(o, o) for o in node.outputs)
-        self.nodes.append(replace(node, inputs=inputs, outputs=outputs))
+        self.nodes.append(replace(self.padded(node, inputs[0]), inputs=inputs, outputs=outputs))
 
     def stack(self, node: Node, rows: list[str], steps: Sequence[int]) -> None:
         own, (out,) = border(node)[1], node.outputs

@@ -41,10 +41,12 @@ class BorderOp(LoopBorderOp, DataLayoutOp):
         return None
 
 
-def part_of(kind: TensorType | None, steps: int) -> TensorType:
-    """One of so many equal parts along the first dimension."""
+def part_of(kind: TensorType | None, steps: int, axis: int = 0, more: int = 0) -> TensorType:
+    """One of so many equal parts along a dimension, and `more` of it."""
     assert kind is not None
-    if kind.shape[0] % steps:
-        raise ValueError(f"{steps} steps do not divide {kind.shape[0]}")
-    return TensorType((kind.shape[0] // steps, *kind.shape[1:]), kind.dtype)
+    if kind.shape[axis] % steps:
+        raise ValueError(f"{steps} steps do not divide {kind.shape[axis]}")
+    shape = list(kind.shape)
+    shape[axis] = shape[axis] // steps + more
+    return TensorType(tuple(shape), kind.dtype)
 

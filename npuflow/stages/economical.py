@@ -25,7 +25,7 @@ def needless(goal: TilingGoal) -> str:
     return "" if goal.minimise == "energy" else '[tiling] does not have minimise = "energy"'
 
 
-@stage(refines="tiling", always=True, unless=needless)
+@stage(refines="tiling", always=True, unless=needless, after=("chunked",))
 def economical(
     tiled: Tiled, quantized: Quantized, planning: Planning, planned: PlannedTarget
 ) -> Tiled:

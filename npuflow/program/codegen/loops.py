@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npuflow.ir.graph import ROUND, Graph, Roll
+from npuflow.ir.moves import dense
+from npuflow.ir.op import Node
 from npuflow.ir.views import Views
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.repeats import Rounds, differing
@@ -97,7 +99,32 @@ class LoopCommands:
             if whole in data:
                 low, far = data.address(whole), ROUND * data.bytes(part)
                 found.update(dict.fromkeys((low, low + data.bytes(whole), way) for way in (far, -far)))
+        found.update(dict.fromkeys(self._cut(loop.roll)))
         return tuple(found)
+
+    def _cut(self, roll: Roll) -> Iterator[tuple[int, int, int]]:
+        """The same of tensors of which steps read chunks along another dimension than the first."""
+        data = self.cores[0].data
+        graph, steps = data.graph, (roll.steps[roll.lead], roll.steps[roll.lead + ROUND])
+        if roll.counted is None or roll.counted.size == 1:
+            return
+        for one, twin in zip(*steps, strict=True):
+            for value, far in _further(graph, graph.nodes[one], graph.nodes[twin]):
+                if value in data:
+                    low, size = data.address(value), data.bytes(value)
+                    yield low, low + size, far * size // graph.type(value).size
+
+
+def _further(graph: Graph, one: Node, twin: Node) -> Iterator[tuple[str, int]]:
+    """Values of which a node of a round and that of the next read parts, and by how many elements these are
+    apart: chunks along another dimension than the first."""
+    places = [(graph.site(n).op.moves(graph.site(n)) or (), n.op.inner) for n in (one, twin)]
+    (moves, inner), (others, further) = places
+    for mine, theirs in zip(moves, others, strict=False):
+        if mine.source is not None and one.inputs[mine.source] == twin.inputs[mine.source]:
+            yield one.inputs[mine.source], theirs.src_offset - mine.src_offset
+    for (place, begin, _, whole), (_, other, _, _) in zip(inner, further, strict=False):
+        yield one.inputs[place], sum((b - a) * s for a, b, s in zip(begin, other, dense(whole), strict=True))
 
 
 def same_places(
