@@ -94,17 +94,20 @@ def as_in_sequences(feed: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class _Step:
-    """Which part of a stacked tensor one step made; all of a tensor that is not of a loop's body."""
+    """Which part of a stacked tensor one step made, or which chunk of a tensor along an axis; all of a tensor
+    that is not of a loop's body."""
 
     number: int = 0
     steps: int = 0
     shape: tuple[int, ...] = ()
+    axis: int = 0
 
     def of(self, array: Array) -> Array:
         if not self.steps:
             return array
-        rows = len(array) // self.steps
-        return array[self.number * rows : (self.number + 1) * rows].reshape(self.shape)
+        rows = array.shape[self.axis] // self.steps
+        part = slice(self.number * rows, (self.number + 1) * rows)
+        return array[(slice(None),) * self.axis + (part,)].reshape(self.shape)
 
 
 def _told(graph: Graph, program: Program) -> Iterator[tuple[str, str, _Step]]:
@@ -121,11 +124,25 @@ def _told(graph: Graph, program: Program) -> Iterator[tuple[str, str, _Step]]:
             loop = inner.get(value)
             if loop is None:
                 yield value, value, _Step()
+                if value not in known:
+                    yield from _in_chunks(graph, program, value)
                 continue
             for k in range(loop.steps):
                 name = step_name(graph, value, k)
                 if name in known:
                     yield value, name, _Step(k, loop.steps, graph.type(value).shape)
+
+
+def _in_chunks(graph: Graph, program: Program, value: str) -> Iterator[tuple[str, str, _Step]]:
+    """The same of a value that a program has in chunks of a free length only."""
+    whole, stored = graph.type(value).shape, program.meta["values"]
+    for k in range(max((length.most for length in graph.lengths), default=0)):
+        name = step_name(graph, value, k)
+        tap = program.taps.values.get(name)
+        shape = tuple(stored[name]["shape"]) if name in stored else () if tap is None else tap.shape
+        apart = [d for d, (a, b) in enumerate(zip(whole, shape, strict=False)) if a != b]
+        if len(apart) == 1:
+            yield value, name, _Step(k, whole[apart[0]] // shape[apart[0]], shape, apart[0])
 
 
 def _seen(runner: ProgramRunner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:

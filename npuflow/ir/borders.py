@@ -39,6 +39,12 @@ def border(node: Node) -> tuple[LoopBorder, LoopBorderOp]:
     return node.op.border_of_loop, cast(LoopBorderOp, node.op)
 
 
+def is_cut(node: Node) -> bool:
+    """Whether the part of a tensor that enters a step lies there in pieces, or over those of others."""
+    side, own = border(node)
+    return side == "slice" and bool(own.axis or any(own.halo))
+
+
 def carries(node: Node) -> tuple[str, int]:
     """Of a border where a value is carried: its loop, and which of the loop's values."""
     own = border(node)[1]

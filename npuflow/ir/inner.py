@@ -24,14 +24,14 @@ def in_wholes(space: IterationDomain, inner: Sequence[InnerPart]) -> IterationDo
     for place, begins, _, whole in inner:
         operand = inputs[place]
         assert operand is not None
-        moved = (replace(m, lo=b, hi=b) for m, b in zip(operand.maps, begins, strict=True))
+        moved = (replace(m, lo=m.lo + b, hi=m.hi + b) for m, b in zip(operand.maps, begins, strict=True))
         inputs[place] = Operand(operand.name, whole, tuple(moved))
     return replace(space, inputs=tuple(inputs))
 
 
-def reading_inner(graph: Graph, within: Collection[tuple[str, ...]]) -> Graph:
+def reading_inner(graph: Graph, within: Collection[tuple[str, ...]], chunks: Collection[str] = ()) -> Graph:
     """The graph with readers of parts in the place of Slices. `within`: nodes by what they make; others
-    stay."""
+    stay. `chunks`: parts that convolutions may read, too."""
     consumers, nodes = graph.consumers(), {n.outputs: n for n in graph.nodes}
     for node in graph.nodes:
         begins = _begins(graph, node) if node.outputs in within else None
@@ -39,7 +39,7 @@ def reading_inner(graph: Graph, within: Collection[tuple[str, ...]]) -> Graph:
         readers = [n.outputs for n in consumers.get(out, [])]
         if begins is None or out in graph.outputs or not readers:
             continue
-        if not all(r in within and _pointwise(graph, nodes[r], out) for r in readers):
+        if not all(r in within and _in_place(graph, nodes[r], out, out in chunks) for r in readers):
             continue
         part = begins, graph.type(out).shape, graph.type(node.inputs[0]).shape
         for r in readers:
@@ -61,6 +61,13 @@ def _begins(graph: Graph, node: Node) -> tuple[int, ...] | None:
     maps = space.inputs[0].maps
     plain = all(m == DimMap(f"d{d}", lo=m.lo, hi=m.lo) and m.lo >= 0 for d, m in enumerate(maps))
     return tuple(m.lo for m in maps) if plain and len(maps) == len(site.out_shape) else None
+
+
+def _in_place(graph: Graph, node: Node, value: str, chunk: bool) -> bool:
+    """Whether a node can read a part of a value where it lies: point by point, or the pixels of a
+    convolution, whose border is around the part."""
+    pixels = chunk and node.is_integer and node.op.algebra == "convolution" and node.inputs[0] == value
+    return pixels or _pointwise(graph, node, value)
 
 
 def _pointwise(graph: Graph, node: Node, value: str) -> bool:

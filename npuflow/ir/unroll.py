@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from npuflow.ir.borders import ENTERS
+from npuflow.ir.borders import ENTERS, is_cut
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
 from npuflow.ir.loops import Carried, Loop, beside, border, counted, has_loops, loops, steps_of
@@ -112,7 +112,8 @@ def _planned(graph: Graph, copied: Collection[str] = ()) -> Graph:
     whole, made = _straight(graph, LEAD, copied, by_products)
     if not made.rolls:
         return whole
-    whole = reading_inner(whole, {n.outputs for _, steps in made.rolls for step in steps for n in step})
+    within = {n.outputs for _, steps in made.rolls for step in steps for n in step}
+    whole = reading_inner(whole, within, made.lacking)
     place = {n.outputs: i for i, n in enumerate(whole.nodes)}
     return whole.replaced(rolls=tuple(
         replace(
@@ -155,16 +156,9 @@ def _straight(
 
 def _lead(nodes: Sequence[Node]) -> int:
     """Steps of a loop before the rounds, at least."""
-    own = [border(n)[1] for n in nodes if border(n)[0]]
-    if not any(one.chunk for one in own):
-        return LEAD
-    return CHUNK_LEAD + any(any(one.halo) for one in own)     # the first chunk has a border of its own
-
-
-def _is_cut(node: Node) -> bool:
-    """Whether the part that enters a step does not lie in the tensor as a whole."""
-    side, own = border(node)
-    return side == "slice" and bool(own.axis or any(own.halo))
+    chunks = [border(n)[1].halo for n in nodes if border(n)[0] and border(n)[1].chunk]
+    # the first chunk may have a border of its own
+    return CHUNK_LEAD + any(any(halo) for halo in chunks) if chunks else LEAD
 
 
 def chosen_steps(steps: int, lead: int) -> tuple[tuple[int, ...], int]:
@@ -203,8 +197,8 @@ class _Straight:
         if any(not copyable(self.values[value]) for value in _to_copy(self.source, loop)):
             steps, rounds = chosen_steps(loop.steps, 0)
         nodes = self.order(self.source, nodes) if rounds and self.order is not None else nodes
-        slices = [n for n in nodes if border(n)[0] == "slice" and not _is_cut(n)]
-        parts = {n.outputs[0]: self.parts(n, loop, steps) for n in slices}
+        entering = [n for n in nodes if border(n)[0] == "slice" and not is_cut(n)]
+        parts = {n.outputs[0]: self.parts(n, loop, steps) for n in entering}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         given = {one.now: self.stored(one.following, one.last, nodes[0]) for one in loop.carried}
         again = {one.following for one in _as_entered(self.source, loop)} if rounds else set[str]()
@@ -219,11 +213,11 @@ class _Straight:
                 side = border(node)[0]
                 if side == "capture":
                     names[node.outputs[0]] = node.inputs[0]
-                elif _is_cut(node):
+                elif is_cut(node):
                     names[node.outputs[0]] = self.cut(node, step)
                 elif not side:
                     self.body(node, step, names, ends if step == loop.steps - 1 else {})
-            found = (o for n in nodes if not border(n)[0] or _is_cut(n) for o in n.outputs if o)
+            found = (o for n in nodes if not border(n)[0] or is_cut(n) for o in n.outputs if o)
             made.append({o: names[o] for o in found})
             for node in nodes:
                 if border(node)[0] == "stack":
@@ -306,19 +300,19 @@ class _Straight:
         kind, whole = self.values[part].type, self.values[source].type.shape[own.axis]
         size, name = kind.shape[own.axis] - sum(own.halo), self.named(part, step)
         low, high = step * size - own.halo[0], (step + 1) * size + own.halo[1]
-        found = max(0, low), min(whole, high)
-        self.lacking[name] = own.axis, found[0] - low, high - found[1]
-        shape = (*kind.shape[: own.axis], found[1] - found[0], *kind.shape[own.axis + 1 :])
+        self.lacking[name] = own.axis, max(0, -low), max(0, high - whole)
+        ends = {"starts": (max(0, low),), "ends": (min(whole, high),)}
+        shape = (*kind.shape[: own.axis], min(whole, high) - max(0, low), *kind.shape[own.axis + 1 :])
         self.values[name] = replace(self.values[part], id=name, type=TensorType(shape, kind.dtype))
-        op = OPS["slice"](starts=(found[0],), ends=(found[1],), axes=(own.axis,), steps=(1,))
+        op = OPS["slice"](**ends, axes=(own.axis,), steps=(1,))
         self.nodes.append(self.like(node, op, (source,), (name,)))
         return name
 
     def padded(self, node: Node, part: str) -> Node:
         """A node that reads the first or the last chunk, with its border where these lack parts."""
         axis, before, behind = self.lacking.get(part, (0, 0, 0))
-        known = node.op.border(self.source.site(node)) if before or behind else No("it lacks nothing")
-        if isinstance(known, No):
+        known = node.op.border(self.source.site(node))
+        if isinstance(known, No) or not before + behind:
             return node
         widths, rank = list(known[0]), len(known[0]) // 2
         widths[axis], widths[rank + axis] = before, behind

@@ -132,7 +132,8 @@ class Conv(ConvOp):
 
     def origin(self, site: OpContext, tile: TileView) -> list[int]:
         spec, names = self.windows(site.shape(0)[2:]), spatial_names(len(self.kernel_shape))
-        rows = [interval[0] for interval in tile.input(0).box[2:]]
+        begin = next((at for place, at, _, _ in self.inner if place == 0), (0,) * len(site.shape(0)))
+        rows = [low - at for (low, _), at in zip(tile.input(0).box[2:], begin[2:], strict=True)]
         return [
             tile.ranges[n][0] * s.stride - s.before - row for n, s, row in zip(names, spec, rows, strict=True)
         ]

@@ -201,9 +201,9 @@ class _Chunks:
         return found
 
     def _ends(self, group: Collection[int]) -> bool:
-        """Whether what enters a group is as it lies, or an input, which is there before all commands; and what
-        it makes has the steps first, and whoever reads it takes nothing to a step from those behind, which
-        are zeros where chunks do not run."""
+        """Whether what enters a group has the steps first, or is an input, which is there before all
+        commands; what it makes has the steps first; and whoever reads that takes nothing to a step from those
+        behind, which are zeros where chunks do not run."""
         nodes, readers = [self.graph.nodes[i] for i in group], self._readers()
         made = {o for n in nodes for o in n.outputs}
         entering = {v for n in nodes for v in self._read(n)} - made - self.given

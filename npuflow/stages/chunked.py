@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from npuflow.base.errors import FitError, TargetError
+from npuflow.base.errors import TargetError
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.lengths import Length
 from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.schedule.chunks import chunk_sizes
 from npuflow.schedule.machine import Machine
@@ -21,8 +23,8 @@ from npuflow.stages.model import ModelTable
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Planning, Tiled
 
-MORE = 1.03                               # times the cycles at the most steps that chunks may cost
-PARTS = (1, 2, 4, 8)                      # of the most steps: the lengths at which plans are compared
+MORE = 1.04                               # times the cycles at the most steps that chunks may cost
+FEW = 8                                   # of the most steps that part is the other length of a comparison
 
 
 def needless(model: ModelTable) -> str:
@@ -34,58 +36,65 @@ def needless(model: ModelTable) -> str:
 def chunked(
     tiled: Tiled, quantized: Quantized, costs: SubgraphCosts, planning: Planning, planned: PlannedTarget
 ) -> Tiled:
-    """Plan layers that work step by step as loops over chunks of several sizes. Of programs whose cycles at
-    the most steps are nearly those without, take the one with the fewest at other lengths."""
+    """Plan layers that work step by step as loops over chunks, from large to small ones, as long as a program
+    needs hardly more cycles at the most steps. Take the one with the fewest there and at few steps: between
+    these lengths, cycles go on evenly."""
     sizes = chunk_sizes(quantized.graph) if tiled.plan.rolled and planning.tiling.pins == NO_PINS else ()
     if not sizes:
         log("no layer outside loops that works step by step is planned in chunks")
         return tiled
     target = replace(planned.target, compute=planned.compute.of_one_inference)
     graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired)
-    best, plain = (1.0, tiled.plan), _cycles(graph, tiled.plan, target)
-    log(f"whole layers: {_said(graph, plain)}")
+    whole = _Timed.of(graph, tiled.plan, target)
+    most, few = whole.at(1), whole.at(FEW)
+    log(f"whole layers: {most:,.0f} cycles at the most steps, {few:,.0f} at few")
+    best = 1.0, tiled.plan
     for size in sizes:
-        made = _planned(size, quantized, costs, planning, planned, target)
-        if made is None:
+        timed = _planned(size, quantized, costs, planning, planned, target)
+        if timed is None:
             continue
-        plan, found = made
-        share = sum(a / b for a, b in zip(found, plain, strict=True)) / len(found)
-        log(f"chunks of {size}: {_said(graph, found)}; {share:.3f} of that on average")
-        if found[0] <= MORE * plain[0] and share < best[0]:
-            best = share, plan
+        longest = timed.at(1)
+        if longest > MORE * most:
+            log(f"chunks of {size}: {longest:,.0f} cycles at the most steps")
+            break
+        shortest = timed.at(FEW)
+        share = (longest / most + shortest / few) / 2
+        log(f"chunks of {size}: {longest:,.0f} cycles at the most steps, {shortest:,.0f} at few")
+        if share < best[0]:
+            best = share, replace(timed.plan, chunk=size)
     log(f"taken: chunks of {best[1].chunk}" if best[1].chunk else "taken: whole layers")
     return replace(tiled, plan=best[1])
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A plan, and its program."""
+
+    plan: TilingPlan
+    program: Program
+    length: Length
+
+    @classmethod
+    def of(cls, graph: Graph, plan: TilingPlan, target: Target) -> _Timed:
+        return cls(plan, generate(graph, plan, target), graph.lengths[0])
+
+    def at(self, part: int) -> float:
+        """Cycles at a part of the most steps."""
+        one = self.program.at({self.length.name: max(self.length.least, self.length.most // part)})
+        return timeline_of(one, order_of(one)).cycles
 
 
 def _planned(
     size: int, quantized: Quantized, costs: SubgraphCosts, planning: Planning, planned: PlannedTarget,
     target: Target,
-) -> tuple[TilingPlan, list[float]] | None:
-    """A plan with chunks of some steps, and its cycles; None where there is none whose rounds are alike."""
+) -> _Timed | None:
+    """A plan with chunks of some steps; None where there is none whose rounds are alike."""
     graph, prices, table = quantized.planned(chunk=size), planning.prices, planning.tiling
     cost = prices.byte_cost if prices is not None else 0.0
     machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
     numbers = (planned.numerics, planning.effort.level, table.pins, table.allocation)
     try:
-        plan = plan_network(graph, machine, *numbers, costs.memo, table.without)
-        return replace(plan, chunk=size), _cycles(graph, plan, target)
-    except (TargetError, FitError) as fault:
+        return _Timed.of(graph, plan_network(graph, machine, *numbers, costs.memo, table.without), target)
+    except TargetError as fault:
         log(f"chunks of {size}: {fault.message}")
         return None
-
-
-def _lengths(graph: Graph) -> list[int]:
-    (length,) = graph.lengths
-    return [max(length.least, length.most // part) for part in PARTS]
-
-
-def _cycles(graph: Graph, plan: TilingPlan, target: Target) -> list[float]:
-    """What the program takes at each of the compared lengths."""
-    program, name = generate(graph, plan, target), graph.lengths[0].name
-    shorter = [program.at({name: steps}) for steps in _lengths(graph)]
-    return [timeline_of(one, order_of(one)).cycles for one in shorter]
-
-
-def _said(graph: Graph, cycles: list[float]) -> str:
-    pairs = zip(_lengths(graph), cycles, strict=True)
-    return ", ".join(f"{count:,.0f} cycles at {graph.lengths[0].dim} = {steps}" for steps, count in pairs)
