@@ -242,13 +242,13 @@ class _Chunks:
                 if key in parts:
                     continue
                 value, halo = key
-                parts[key] = f"{value}:part" + (f"{halo[0]}+{halo[1]}" if any(halo) else "")
+                parts[key] = _new(f"{value}:part", values)
                 kind = self._part(value, size, halo)
                 values[parts[key]] = replace(self.graph.values[value], id=parts[key], type=kind)
                 op = OPS["loopslice"](**said, axis=self.steps[value].axis, halo=halo)
                 yield Node(op, (value,), (parts[key],), origin, ())
         behind = self._behind(group)
-        made |= {v: f"{v}:part" for v in behind}
+        made |= {v: _new(f"{v}:part", values) for v in behind}
         for value, name in made.items():
             values[name] = replace(self.graph.values[value], id=name, type=self._part(value, size))
         for i, n in own.items():
@@ -264,3 +264,9 @@ class _Chunks:
         readers, ends = self._readers(), set(self.graph.outputs)
         made = dict.fromkeys(o for i in group for o in self.graph.nodes[i].outputs if o)
         return [v for v in made if v in ends or any(r not in group for r in readers.get(v, ()))]
+
+
+def _new(name: str, values: Mapping[str, Value]) -> str:
+    while name in values:
+        name += "'"
+    return name
