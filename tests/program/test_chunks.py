@@ -1,0 +1,114 @@
+"""Layers outside loops as loops over chunks of a free length: programs give the bits of whole layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from npuflow.checks.agreement import compare
+from npuflow.ir.graph import Graph
+from npuflow.ir.loops import counted, loops
+from npuflow.ir.types import Array
+from npuflow.ir.unroll import rolled
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.run.interpret import Interpreter
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.schedule.chunks import chunk_sizes, chunked
+from npuflow.search.plan import plan_network
+from npuflow.sim.clock import timeline_of
+from npuflow.sim.hazards import hazards_of
+from tests.networks import free_lengths
+from tests.networks.harness import machine
+from tests.networks.looped import free_length
+from tests.program.test_repeats import TARGET
+from tests.tiers import often
+
+MOST, CHUNK = 96, 8
+NETWORKS: Mapping[str, Callable[[int], bytes]] = {
+    "lstm": free_lengths.lstm, "conv_gru": free_lengths.conv_gru, "both_ways": free_lengths.both_ways,
+    "causal": lambda steps: free_lengths.conv_gru(steps, pads="3,0", kernel=4),
+    "pictures": free_lengths.pictures, "two_layers": free_lengths.two_layers,
+}
+BODIES = {                                # results of layers of each loop over chunks
+    "lstm": [{"m", "d", "rows:gates"}, {"e", "f", "y:q"}], "conv_gru": [{"d", "rows:gates"}, {"y:q"}],
+    "both_ways": [{"rows:gates", "rows:gates.1"}, {"y:q"}], "two_layers": [{"rows:gates"}, {"more:gates"}],
+}
+
+
+def program_in_chunks(graph: Graph, size: int) -> Program:
+    few = rolled(chunked(graph, size))
+    plan = plan_network(few, machine(TARGET), TARGET.numerics)
+    return Program.from_bytes(generate(few, plan, TARGET).to_bytes())
+
+
+def sample(graph: Graph, feeds: Mapping[str, Array], steps: int) -> dict[str, Array]:
+    """Noise of so many steps, and filling."""
+    (length,), rng = graph.lengths, np.random.default_rng(steps)
+    found = {i: rng.normal(size=a.shape).astype(np.float32) for i, a in feeds.items() if i != length.name}
+    for name, axis in length.axes:
+        if name in found:
+            found[name][(slice(None),) * axis + (slice(steps, None),)] = 0
+    return {**found, length.name: np.full_like(feeds[length.name], steps)}
+
+
+def check_lengths(graph: Graph, feeds: Mapping[str, Array], program: Program, lengths: list[int]) -> None:
+    """The bits of whole layers at each length, without hazards."""
+    reference, runner = Interpreter(graph, TARGET.numerics), ProgramRunner(program)
+    axes, name = program.meta["lengths"][0]["axes"], graph.lengths[0].name
+    for steps in lengths:
+        short, feed = program.at({name: steps}), sample(graph, feeds, steps)
+        assert not hazards_of(short, order_of(short))
+        wanted, (found,) = reference.run(feed), runner.run_fed([feed])
+        for value, array in found.items():
+            cut = (slice(None),) * axes[value] + (slice(0, steps),)
+            np.testing.assert_array_equal(array[cut], wanted[value][cut], f"{value} at {steps} steps")
+
+
+@pytest.mark.parametrize("name", often(NETWORKS, 3))
+def test_programs_in_chunks_give_the_bits_of_whole_layers(name: str) -> None:
+    graph, feeds, _ = free_length(NETWORKS[name], MOST, TARGET)
+    program = program_in_chunks(graph, CHUNK)
+    assert not hazards_of(program, order_of(program))
+    checks = compare(graph, program, TARGET.numerics, [feeds])
+    assert not [c for c in checks if c.different or c.executor]
+    assert [c for c in checks if "@" in c.value and c.elements and c.value.split("@")[0] in graph.values]
+    check_lengths(graph, feeds, program, [1, 7, 40, 41, MOST - 1, MOST])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm", "conv_gru", "both_ways"])
+def test_fifty_lengths(name: str) -> None:
+    graph, feeds, _ = free_length(NETWORKS[name], 2 * MOST, TARGET)
+    check_lengths(graph, feeds, program_in_chunks(graph, CHUNK), [*range(1, 50), 2 * MOST])
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_layers_that_work_step_by_step_are_loops(name: str) -> None:
+    graph, *_ = free_length(NETWORKS[name], MOST, TARGET)
+    assert chunk_sizes(graph) == (8, 4)[: len(chunk_sizes(graph))]
+    made = chunked(graph, CHUNK)
+    found = [loop for loop in loops(made) if (own := counted(made, loop)) and own.size == CHUNK]
+    assert len(found) >= len(BODIES[name])
+    for loop, wanted in zip(found, BODIES[name], strict=False):
+        assert loop.steps == MOST // CHUNK and not loop.carried
+        layers = {o.removesuffix(":part") for i in loop.nodes for o in made.nodes[i].outputs}
+        assert wanted <= layers, layers
+    assert {made.type(o) for o in made.outputs} == {graph.type(o) for o in graph.outputs}
+
+
+def test_a_shorter_run_takes_less_time_in_chunks() -> None:
+    graph, *_ = free_length(free_lengths.lstm, MOST, TARGET)
+    whole, parts = (program_in_chunks(graph, size) for size in (0, CHUNK))
+    few = [p.at({graph.lengths[0].name: 8}) for p in (whole, parts)]
+    mine, theirs = (timeline_of(p, order_of(p)).cycles for p in few)
+    assert theirs < mine
+
+
+def test_no_chunks_where_no_size_divides_the_steps_or_no_length_is_free() -> None:
+    graph, *_ = free_length(free_lengths.lstm, 97, TARGET)
+    assert chunk_sizes(graph) == ()
+    assert chunk_sizes(graph.replaced(lengths=())) == ()
