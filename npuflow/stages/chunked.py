@@ -36,9 +36,9 @@ def needless(model: ModelTable) -> str:
 def chunked(
     tiled: Tiled, quantized: Quantized, costs: SubgraphCosts, planning: Planning, planned: PlannedTarget
 ) -> Tiled:
-    """Plan layers that work step by step as loops over chunks, from large to small ones, as long as a program
-    needs hardly more cycles at the most steps. Take the one with the fewest there and at few steps: between
-    these lengths, cycles go on evenly."""
+    """Plan layers that work step by step as loops over chunks of several sizes. Of programs that need hardly
+    more cycles at the most steps, take the one with the fewest there and at few steps: between these lengths,
+    cycles go on evenly."""
     sizes = chunk_sizes(quantized.graph) if tiled.plan.rolled and planning.tiling.pins == NO_PINS else ()
     if not sizes:
         log("no layer outside loops that works step by step is planned in chunks")
@@ -56,7 +56,7 @@ def chunked(
         longest = timed.at(1)
         if longest > MORE * most:
             log(f"chunks of {size}: {longest:,.0f} cycles at the most steps")
-            break
+            continue
         shortest = timed.at(FEW)
         share = (longest / most + shortest / few) / 2
         log(f"chunks of {size}: {longest:,.0f} cycles at the most steps, {shortest:,.0f} at few")
