@@ -20,7 +20,7 @@ ROUND = 2                                 # steps of a round of a loop
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedSteps:
     """That an input says how many steps of a loop run: its name; whether they are the `last` ones, else the
     first; and how many of the input's steps one of the loop's has."""
 
@@ -43,7 +43,7 @@ class Roll:
     movers: tuple[int, ...] = ()
     # of values that the steps of both rounds make, the same of the last round and, had it one, of the next
     later: Mapping[str, str] = field(default_factory=dict)
-    counted: Counted | None = None        # which steps a run has; others change nothing
+    counted: CountedSteps | None = None        # which steps a run has; others change nothing
 
     @property
     def regular(self) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 
 from npuflow.ir.borders import LEAVES as LEAVES
 from npuflow.ir.borders import border as border
-from npuflow.ir.graph import Counted, Graph
+from npuflow.ir.graph import CountedSteps, Graph
 from npuflow.ir.op import Node
 from npuflow.ir.order import in_order
 from npuflow.ir.types import Array, TensorType
@@ -186,18 +186,18 @@ def seen(graph: Graph) -> Mapping[str, TensorType]:
     return {o: stacked(graph.type(o), steps) for o, steps in steps_of(graph).items()}
 
 
-def counted(graph: Graph, loop: Loop) -> Counted | None:
+def counted(graph: Graph, loop: Loop) -> CountedSteps | None:
     """How many of a loop's steps run, by an input (see `Graph.lengths`); None where all do. A loop over
     chunks says so. Another one reads a mask that this input alone decides: in the other steps it holds what
     is carried as it is."""
     ends = [border(graph.nodes[i]) for i in loop.nodes]
     if chunk := max((own.chunk for side, own in ends if side), default=0):
-        return Counted(graph.lengths[0].name, False, chunk)
+        return CountedSteps(graph.lengths[0].name, False, chunk)
     back = {own.reverse for side, own in ends if side in ("slice", "stack")}
     read = [graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
     for length in graph.lengths if len(back) == 1 else ():
         if loop.steps == length.most and any(_decided(graph, value, length.name) for value in read):
-            return Counted(length.name, back.pop())
+            return CountedSteps(length.name, back.pop())
     return None
 
 
