@@ -48,7 +48,7 @@ class Agreement(Metric):
         if not -rank <= self.axis < rank:
             raise DataError(
                 f"the output has no dimension {self.axis}: a sample is {list(scores.shape[1:])}",
-                hint=f"axis = {-rank} to {rank - 1}" if rank else "leave axis out", code="NF-METRIC-040",
+                hint=f"axis = {-rank} to {rank - 1}" if rank else "leave axis out", code="NF-METRIC-046",
             )
         return np.asarray(scores.argmax(self.axis + (self.axis >= 0)))
 

@@ -46,6 +46,7 @@ from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 from npuflow.whole.execute.executor import real_outputs
 
+ELSEWHERE = "npuflow why accuracy RECIPE (a layer of the host makes the output: fixes are measured of others)"
 MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
 
@@ -186,11 +187,11 @@ def verdict(
     target, corrected = planned.target, correct.bias != "off"
     searched = partial(_searched, rig, quantize, target, options)
     clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
-    name = min(poor, key=lambda one: min(one.sqnr, one.low)).name
-    worst = next(one.output for one in mine if one.output.name == name)
-    column = next((i for i, part in enumerate(rig.judge.parts) if part.name == worst.name), None)
-    if column is None or not network.groups:
-        return made
+    columns = {part.name: i for i, part in enumerate(rig.judge.parts)}
+    if not network.groups or not (known := [one for one in poor if one.name in columns]):
+        return replace(made, untried=ELSEWHERE)
+    name = min(known, key=lambda one: min(one.sqnr, one.low)).name
+    worst, column = next(one.output for one in mine if one.output.name == name), columns[name]
     blamed = culprits(rig, column, progress)
     for one in blamed[:10]:
         log(f"{one.kind} {one.value} ({one.layer}) in float: {one.before:.1f} -> {one.after:.1f} dB")

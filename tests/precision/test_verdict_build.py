@@ -187,3 +187,22 @@ def test_outputs_that_are_no_numbers_are_not_close(folder: Path, capfd: pytest.C
     code, last = told("broken", capfd, "--strict")
     assert code == 1 and 'the output "y" is NaN in the float model itself: 10 % of its values' in last
     assert 'the constant "w" holds 1 NaN' in last
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_an_output_of_the_host_does_not_hide_fixes_of_others(
+    folder: Path, capfd: pytest.CaptureFixture[str], both: bool
+) -> None:
+    """Of a poor output that a Cast on the host makes no fixes are measured: those of the other are, or the
+    way to the cause is named."""
+    proto = onnx.load("net.onnx")
+    proto.graph.node.append(onnx.helper.make_node("Cast", ["y"], ["wide"], to=onnx.TensorProto.DOUBLE))
+    wide = onnx.helper.make_tensor_value_info("wide", onnx.TensorProto.DOUBLE, None)
+    kept = list(proto.graph.output) if both else []
+    del proto.graph.output[:]
+    proto.graph.output.extend([wide, *kept])
+    onnx.save(proto, "net.onnx")
+    assert main(["build", "bad.toml", "--until", "verdict"]) == 0
+    said = capfd.readouterr().out.splitlines()[-1]
+    assert ('try min-max range for "c2"' in said) == both
+    assert both or "npuflow why accuracy RECIPE" in said
