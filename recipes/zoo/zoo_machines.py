@@ -1,0 +1,89 @@
+"""Sounds that networks judge: a motor that may be broken, and voices with lost packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from zoo_sounds import RATE, clips, levels
+
+Samples = Iterator[tuple[Any, ...]]
+Outputs = dict[str, np.ndarray]
+Rng = np.random.Generator
+
+
+def motor(rng: Rng, broken: bool) -> np.ndarray:
+    """0.25 s of a small motor, -1 to 1; a broken one squeals and knocks."""
+    length = RATE // 4
+    at = np.arange(length) / RATE
+    hertz = rng.uniform(80, 140)
+    sound = sum(np.sin(2 * np.pi * k * hertz * at + rng.uniform(0, 6)) / k for k in range(1, 30))
+    sound = 0.05 * sound + rng.normal(0, 0.02, length)
+    if broken:
+        sound += 0.2 * np.sin(2 * np.pi * rng.uniform(3000, 6000) * at)
+        sound += 0.3 * rng.normal(size=length) * (np.sin(2 * np.pi * rng.uniform(15, 30) * at) > 0.9)
+    return sound
+
+
+def motors(part: int) -> Samples:
+    """5 frames of 128 bands, 80 dB as 0 to 237, the range of the network's input; the label is 1 if the motor
+    is broken. Only whole ones calibrate."""
+    rng = np.random.default_rng(1300 + part)
+    for i in range((64, 120)[part]):
+        broken = part == 1 and i % 2 == 1
+        level = levels(motor(rng, broken), 128, 1024, 512)[1:6]
+        codes = 237 * (level - level.max() + 80) / 80
+        yield f"{i}", codes[None, :, :, None].astype(np.float32), int(broken)
+
+
+def calibration_motors() -> Samples:
+    yield from motors(0)
+
+
+def evaluation_motors() -> Samples:
+    yield from motors(1)
+
+
+def noticed(outputs: Outputs, reference: Outputs, labels: list[Any]) -> dict[str, float]:
+    """AUC of broken motors by the distance between a sound and the network's copy of it, which is good for
+    whole motors alone."""
+    sounds = np.stack([sound for _, sound, _ in motors(1)])
+    far = ((next(iter(outputs.values())).reshape(sounds.shape) - sounds) ** 2).mean((1, 2, 3, 4))
+    truth = np.array(labels) > 0
+    return {"auc": float((far[truth][:, None] > far[~truth]).mean())}
+
+
+def lossy(part: int) -> Samples:
+    """Spectra of 3 s of a voice without some packets of 20 ms, and the numbers that stand for a listener."""
+    rng, window = np.random.default_rng(1400 + part), np.hamming(513)[:-1]
+    for i, sound in enumerate(clips(part, 4, (48, 40)[part], 3 * RATE)):
+        lost = rng.random(150) < rng.choice([0, 0.02, 0.05, 0.1, 0.2])
+        heard = np.pad(sound * ~np.repeat(lost, 320), (256, 256))
+        power = np.abs(np.fft.rfft(sliding_window_view(heard, 512)[::256] * window)) ** 2
+        level = np.log(np.maximum(power, 1e-12)) / 20
+        yield f"{i}", {"degraded_audio": level[None, None].astype(np.float32),
+                       "rater_embed": rng.normal(size=(1, 64)).astype(np.float32)}
+
+
+def calibration_lossy() -> Samples:
+    yield from lossy(0)
+
+
+def evaluation_lossy() -> Samples:
+    yield from lossy(1)
+
+
+def listening(part: int) -> Samples:
+    """9.01 s of a voice, -1 to 1."""
+    for i, sound in enumerate(clips(part, 5, (32, 24)[part], 144160)):
+        yield f"{i}", np.clip(sound, -1, 1)[None]
+
+
+def calibration_listening() -> Samples:
+    yield from listening(0)
+
+
+def evaluation_listening() -> Samples:
+    yield from listening(1)
