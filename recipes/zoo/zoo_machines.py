@@ -1,4 +1,4 @@
-"""Sounds that networks judge: a motor that may be broken, and voices with lost packets."""
+"""Sounds of motors, some of them broken, for a network that knows whole ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from zoo_sounds import RATE, clips, levels
+from zoo_sounds import RATE, levels
 
 Samples = Iterator[tuple[Any, ...]]
 Outputs = dict[str, np.ndarray]
@@ -28,8 +27,8 @@ def motor(rng: Rng, broken: bool) -> np.ndarray:
 
 
 def motors(part: int) -> Samples:
-    """5 frames of 128 bands, 80 dB as 0 to 237, the range of the network's input. The label is 1 if the motor is
-    broken, and the sound itself behind it. Only whole ones calibrate."""
+    """5 frames of 128 bands, 80 dB as 0 to 237, the range of the network's input. The label is 1 if the motor
+    is broken, and the sound itself behind it. Only whole ones calibrate."""
     rng = np.random.default_rng(1300 + part)
     for i in range((64, 120)[part]):
         broken = part == 1 and i % 2 == 1
@@ -53,37 +52,3 @@ def noticed(outputs: Outputs, reference: Outputs, labels: list[Any]) -> dict[str
     truth, sounds = held[:, 0] > 0, held[:, 1:]
     far = ((next(iter(outputs.values())).reshape(sounds.shape) - sounds) ** 2).mean(1)
     return {"auc": float((far[truth][:, None] > far[~truth]).mean())}
-
-
-def lossy(part: int) -> Samples:
-    """Spectra of 3 s of a voice without some packets of 20 ms, and the numbers that stand for a listener."""
-    rng, window = np.random.default_rng(1400 + part), np.hamming(513)[:-1]
-    for i, sound in enumerate(clips(part, 4, (48, 40)[part], 3 * RATE)):
-        lost = rng.random(150) < rng.choice([0, 0.02, 0.05, 0.1, 0.2])
-        heard = np.pad(sound * ~np.repeat(lost, 320), (256, 256))
-        power = np.abs(np.fft.rfft(sliding_window_view(heard, 512)[::256] * window)) ** 2
-        level = np.log(np.maximum(power, 1e-12)) / 20
-        yield f"{i}", {"degraded_audio": level[None, None].astype(np.float32),
-                       "rater_embed": rng.normal(size=(1, 64)).astype(np.float32)}
-
-
-def calibration_lossy() -> Samples:
-    yield from lossy(0)
-
-
-def evaluation_lossy() -> Samples:
-    yield from lossy(1)
-
-
-def listening(part: int) -> Samples:
-    """9.01 s of a voice, -1 to 1."""
-    for i, sound in enumerate(clips(part, 5, (32, 24)[part], 144160)):
-        yield f"{i}", np.clip(sound, -1, 1)[None]
-
-
-def calibration_listening() -> Samples:
-    yield from listening(0)
-
-
-def evaluation_listening() -> Samples:
-    yield from listening(1)
