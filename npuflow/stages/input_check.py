@@ -10,7 +10,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
-from npuflow.input.data.judge import apart, judged, unlike
+from npuflow.input.data.judge import apart, beyond_codes, judged, unlike
 from npuflow.input.data.profile import InputProfile, looked_at, profiled
 from npuflow.input.pixels.pixels import model_inputs
 from npuflow.ir.types import Array
@@ -81,6 +81,7 @@ def input_check(
     other = evaluation_inputs.profiles if evaluation_inputs is not None else None
     states = [given for _, given in graph.graph.state]
     warnings += judged(profiles, other, len(samples) - len(left_out) - noise, states)
+    warnings += beyond_codes(profiles, graph.rounded)
     for text in warnings:
         log(f"warning: {text}")
     beside = profiles, other or {}

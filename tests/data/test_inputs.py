@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import zarr
 from PIL import Image
 
+from npuflow import build
 from npuflow.base.errors import DataError
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.input.data.config import InputSample
-from npuflow.input.data.judge import apart, judged, unlike
+from npuflow.input.data.judge import apart, beyond_codes, judged, unlike
 from npuflow.input.data.listing import found
 from npuflow.input.data.profile import MOST, InputProfile, looked_at, profiled
 from npuflow.input.data.read import prepared_pixels
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import Array, QuantType, TensorType
+from npuflow.stages.input_check import InputCheck
 from tests.data.test_data import loaded, table
 
 
@@ -349,3 +355,36 @@ def test_an_evaluation_beyond_the_calibrated_range_makes_ranges_worthless() -> N
     )
     (said,) = unlike(profiled(half), profiled(right))
     assert '"x": calibration' in said and "evaluation -" in said
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "low", "high", "expected"),
+    [
+        (1.0, -128, -128, 127, "(code + 128) * 1?"),      # codes of pixels
+        (1 / 32, -4, -128, 127, "(code + 4) * 0.03125?"),
+        (1.0, -128, 0, 255, ""),                          # the pixels themselves
+        (1 / 128, 0, 0, 255, "samples of another scale?"),            # pixels where -1 to 1 is held
+        (1 / 128, 0, -1.5, 1.5, ""),                      # outliers, which the model clips
+        (1.0, 0, -100, 100, ""),                          # codes and numbers are the same
+    ],
+)
+def test_codes_given_for_numbers_are_seen_by_the_codes_of_the_model(
+    scale: float, zero: int, low: float, high: float, expected: str
+) -> None:
+    rows = [(f"{i}", {"x": np.linspace(low, high, 256, dtype=np.float32)}) for i in range(20)]
+    found = list(beyond_codes(profiled(rows), {"x": QuantType(8, True, (scale,), (zero,))}))
+    assert len(found) == bool(expected) and all(expected in text for text in found)
+
+
+def test_a_build_says_that_samples_are_codes_of_the_model(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8] x) => (float[1,8] y)
+        <float s = {1}, int8 z = {-128}>
+        { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Relu(d) }"""
+    onnx.save_model(onnx.parser.parse_model(text), str(tmp_path / "net.onnx"))
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).integers(-128, 128, (20, 8)).astype(np.int8))
+    recipe = tmp_path / "net.toml"
+    recipe.write_text('target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "d.npz"\n')
+    done = build(recipe, cache=tmp_path / "cache", out=tmp_path / "out", until="input_check")
+    store = open_cache(load(recipe), Settings(cache=tmp_path / "cache"))
+    (warning,) = store.load(done.outputs["input_check"], InputCheck).warnings
+    assert "the model's own codes hold 0..255" in warning

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from npuflow.input.data.profile import InputProfile
+from npuflow.ir.codes import decode
+from npuflow.ir.types import QuantType
 
 FEW = 16                                  # fewer samples than this say little about ranges
 EVEN, UNEVEN = 0.02, 0.04                 # of the range, by which channels begin or end apart
 # of the calibrated range, by which an evaluation may reach beyond it
 BEYOND = 0.08
 ELSEWHERE = 0.3                           # deviations by which the means of two sets may differ
+# of what the codes of an input hold, by which samples reach beyond it: of whole numbers that could be such
+# codes, and of any others, whose outliers may be clipped
+AS_CODES, CLIPPED = 0.1, 1.0
 # roughness above this: neighbours know nothing of each other (1.13 in theory)
 NOISE = 0.95
 
@@ -64,6 +71,26 @@ def apart(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, Inpu
         if other is not None:
             said = list(_beside(name, one, other))
             yield from said or unlike({name: one}, {name: other})
+
+
+def beyond_codes(profiles: Mapping[str, InputProfile], stated: Mapping[str, object]) -> Iterator[str]:
+    """A sentence for every input that reaches far beyond the numbers that the model's own codes of it
+    (`stated`) hold: samples are those codes, or scaled otherwise."""
+    for name, one in profiles.items():
+        quant = stated.get(name)
+        if not one.real or not isinstance(quant, QuantType) or not quant.per_tensor:
+            continue
+        low, high = (float(v) for v in decode(np.array([quant.lo, quant.hi], quant.dtype), quant))
+        over = max(low - one.lo, one.hi - high) / (high - low)
+        codes = one.lo.is_integer() and one.hi.is_integer() and quant.lo <= one.lo and one.hi <= quant.hi
+        if over > (AS_CODES if codes else CLIPPED):
+            zero = quant.zero_point[0]
+            number = f"(code {'+' if zero < 0 else '-'} {abs(zero)}) * {quant.scale[0]:.6g}"
+            yield (
+                f'the calibration samples of "{name}" are {one.lo:.6g}..{one.hi:.6g}, but the model\'s own '
+                f"codes hold {low:.6g}..{high:.6g}, and the rest is clipped; "
+                + (f"codes instead of numbers, {number}?" if codes else "samples of another scale?")
+            )
 
 
 def _state(one: InputProfile, all_inputs: Mapping[str, InputProfile]) -> bool:
