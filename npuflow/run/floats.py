@@ -15,11 +15,12 @@ from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.session import opened
 
 
-def float_session(model: SessionModel, *, float_codes: bool = False) -> Any:
+def float_session(model: SessionModel) -> Any:
     """onnxruntime on one thread with its fusions: the same bytes for any sharding, on processors of one
-    feature class. `float_codes`: as `opened` has it."""
+    feature class. Float operators between roundings run as they are written: onnxruntime would put integer
+    kernels in their place, and codes of its own choice in the place of their weights."""
     try:
-        return opened(model, spinning=False, float_codes=float_codes)
+        return opened(model, spinning=False, float_codes=True)
     except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
         raise ModelError(
             "onnxruntime cannot load the float model", because=str(fault), code="NF-MODEL-004",
@@ -29,28 +30,26 @@ def float_session(model: SessionModel, *, float_codes: bool = False) -> Any:
 class FloatRun:
     """A model of floats. `made`: its outputs, in order; without any nothing is run. `fed`: what it reads."""
 
-    def __init__(self, model: SessionModel, made: Sequence[str], *, float_codes: bool = False) -> None:
+    def __init__(self, model: SessionModel, made: Sequence[str]) -> None:
         self.made = tuple(made)
-        self.session = float_session(model, float_codes=float_codes) if self.made else None
+        self.session = float_session(model) if self.made else None
         self.fed = tuple(i.name for i in self.session.get_inputs()) if self.session is not None else ()
         self._rooms: dict[str, Array] = {}
 
     @classmethod
-    def of(
-        cls, graph: Graph, shown: Sequence[str], since: int = 0, *, float_codes: bool = False
-    ) -> FloatRun:
+    def of(cls, graph: Graph, shown: Sequence[str], since: int = 0) -> FloatRun:
         """The nodes from number `since` on, which read what stands above them. `shown`: the values to give;
         those that these nodes do not make are left out."""
         if since == 0:
             made = [v for v in dict.fromkeys(shown) if v not in graph.inputs]
-            return cls(session_model(graph, made) if made else b"", made, float_codes=float_codes)
+            return cls(session_model(graph, made) if made else b"", made)
         nodes = graph.nodes[since:]
         own = {v for node in nodes for v in node.outputs}
         made = [v for v in dict.fromkeys(shown) if v in own]
         read = dict.fromkeys(v for node in nodes for v in node.inputs if v and v not in own)
         fed = [v for v in read if graph.const(v) is None]
         model = session_model(graph, made, nodes, fed) if made else b""
-        return cls(model, made, float_codes=float_codes)
+        return cls(model, made)
 
     def run(self, values: Mapping[str, Array], wanted: Sequence[str] | None = None) -> dict[str, Array]:
         """Of one sample the outputs, or some of them; a ModelError where the model does not run."""

@@ -217,7 +217,7 @@ def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
     means = tuple(f"{n}:mean" for n in names)
     found, held = MappingProxyType(values), MappingProxyType(consts)
     wider = Graph(graph.inputs, means, tuple(nodes), found, held, fed=graph.fed)
-    network = FloatRun.of(wider, means, float_codes=True)
+    network = FloatRun.of(wider, means)
     sums = [np.zeros(graph.type(n).shape[1]) for n in names]
     for found_means in PROCESSORS.all_of(network.run, feeds, pass_bytes(graph)):
         for total, mean_found in zip(sums, found_means.values(), strict=True):

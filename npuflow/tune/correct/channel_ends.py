@@ -19,7 +19,7 @@ def channel_ends(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
     """By value id, [channels] each."""
     if not names:
         return {}
-    network = FloatRun.of(graph, names, float_codes=True)
+    network = FloatRun.of(graph, names)
     sizes = {n: graph.type(n).shape[CHANNEL] for n in names}
     found = {n: (np.full(size, np.inf), np.full(size, -np.inf)) for n, size in sizes.items()}
     for feed in feeds:

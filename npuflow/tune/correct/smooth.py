@@ -148,7 +148,7 @@ def migrated(graph: Graph, place: SmoothedActivation, scale: Real) -> Graph:
 def _columns(graph: Graph, wanted: Sequence[SmoothedActivation], feeds: Sequence[Feed]) -> dict[str, Real]:
     """Of every activation some places of some samples, [places, channels], the extrema of every channel among
     them."""
-    network = FloatRun.of(graph, [one.value for one in wanted], float_codes=True)
+    network = FloatRun.of(graph, [one.value for one in wanted])
     parts: dict[str, list[Array]] = {one.value: [] for one in wanted}
     for feed in feeds:
         values = {**feed, **network.run(feed)}
