@@ -23,7 +23,8 @@ from npuflow.run.state import SampleModel
 
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
 CHUNK = 32                                       # samples whose inputs are in memory at once
-POINT = 0.01                                     # what a figure may lose before that is a warning: a point
+# what a figure may lose before that is a warning: a point, which 1 - 0.99 is a hair above
+POINT = 0.01 + 1e-9
 CLEAR = 30.0     # dB of an output from which on another arg-max is a tie or no answer at all
 
 

@@ -11,7 +11,7 @@ from npuflow.base.wording import counted
 from npuflow.cli._files import write_file
 
 PAGE, PICTURE, SCORES = "zoo.md", "zoo.svg", "evaluate"
-POINT = 1.0                               # percentage points of a score that need no warning
+POINT = 1.0 + 1e-7                        # percentage points of a score that need no warning
 COLUMNS = (
     "network", "target", "score", "float", "program", "agreement", "SQNR, dB", "cycles", "MB", "energy, uJ",
     "gap", "build, s", "warnings",

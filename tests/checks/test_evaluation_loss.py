@@ -21,6 +21,7 @@ def warning(score: Score) -> str:
 @pytest.mark.parametrize("figure", (0.95, 0.9, 0.8901))
 def test_a_point_or_less_is_no_warning(figure: float) -> None:
     assert warning(replace(SCORE, figures={"top1": figure})) == ""
+    assert warning(replace(SCORE, figures={"top1": 0.99}, baseline={"top1": 1.0})) == ""
 
 
 def test_more_than_a_point_is_one_with_both_figures() -> None:
