@@ -1,12 +1,13 @@
 """Language models in the C runtime: bits beside the simulator's, damaged files, speed beside the executor.
 
-    python benchmarks/c_language.py bits [--family NAME ...]
-    python benchmarks/c_language.py fuzz [--count N]
+    python benchmarks/c_language.py bits [--family NAME ...] [--all-rows]
+    python benchmarks/c_language.py fuzz [--count N] [--all-rows]
     python benchmarks/c_language.py text FILE.npu CHECKPOINT TEXT [--tokens N]
 
 bits: tiny random checkpoints of several families, programs of one and of four tokens a run over one cache, at
 several splits of a sequence that fills it; logits and caches behind every run. fuzz: these files, damaged in
-memory, under the address and undefined behaviour sanitizers. text: what the example `generate` and
+memory, under the address and undefined behaviour sanitizers. --all-rows: of programs that are built with
+`[program] index = false`. text: what the example `generate` and
 `npuflow generate`'s Runner make of a text, and the seconds of processor of both, one after the other.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 from npuflow import Runner
 from npuflow.checkpoints import opened
 from npuflow.checkpoints.tokenizer import tokenizer
-from tests.program.test_indices import CONTEXT
+from tests.program.test_indices import CONTEXT, Decoder
 from tests.runtime.harness import COMPILERS, ROOT, library
 from tests.runtime.test_language import FAMILIES, SPLITS, TOKENS, Simulated, beside, file_of, real
 
@@ -31,7 +32,7 @@ TARGETS = ("edge-8t", "bm1684x")
 WAYS = {"-O0": ("-O0",), "-O2": ("-O2",), "-O3 -march=native": ("-O3", "-march=native")}
 
 
-def bits(families: list[str]) -> None:
+def bits(families: list[str], indexed: bool) -> None:
     """One row a family and target: bytes compared, and how many differ, in all ways together."""
     print("| family | target | ways | runs | bytes compared | different |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
@@ -44,12 +45,12 @@ def bits(families: list[str]) -> None:
                 ways.append(library(own, flags, compiler))
         for family in families:
             for target in TARGETS:
-                runs, of, wrong = compared(ways, family, target)
+                runs, of, wrong = compared(ways, file_of(family, target, indexed))
                 print(f"| {family} | {target} | {len(ways)} | {runs} | {of:,} | {wrong} |", flush=True)
 
 
-def compared(ways: list, family: str, target: str) -> tuple[int, int, int]:
-    file, both = file_of(family, target)
+def compared(ways: list, programs: tuple[bytes, tuple[Decoder, Decoder]]) -> tuple[int, int, int]:
+    file, both = programs
     runs = of = wrong = 0
     entries = []
     for way in ways:
@@ -76,12 +77,12 @@ def compared(ways: list, family: str, target: str) -> tuple[int, int, int]:
     return runs, of, wrong
 
 
-def fuzz(count: int) -> None:
+def fuzz(count: int, indexed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = []
         for target in TARGETS:
             files.append(Path(folder) / f"{target}.npu")
-            files[-1].write_bytes(file_of("llama", target)[0])
+            files[-1].write_bytes(file_of("llama", target, indexed)[0])
         make = ["make", "-s", "-C", str(ROOT), f"BUILD={folder}", f"{folder}/fuzz"]
         subprocess.run(make, check=True)
         subprocess.run([f"{folder}/fuzz", str(count), "1", *map(str, files)], check=True)
@@ -121,17 +122,21 @@ def text(file: Path, checkpoint: Path, said: str, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    kinds.add_parser("bits").add_argument("--family", action="append")
-    kinds.add_parser("fuzz").add_argument("--count", type=int, default=10000)
+    judged = kinds.add_parser("bits")
+    judged.add_argument("--family", action="append")
+    damage = kinds.add_parser("fuzz")
+    damage.add_argument("--count", type=int, default=10000)
+    for each in (judged, damage):
+        each.add_argument("--all-rows", action="store_true")
     one = kinds.add_parser("text")
     for name, kind in (("file", Path), ("checkpoint", Path), ("said", str)):
         one.add_argument(name, type=kind)
     one.add_argument("--tokens", type=int, default=16)
     given = parser.parse_args()
     if given.kind == "bits":
-        bits(given.family or FAMILIES)
+        bits(given.family or FAMILIES, not given.all_rows)
     elif given.kind == "fuzz":
-        fuzz(given.count)
+        fuzz(given.count, not given.all_rows)
     else:
         text(given.file, given.checkpoint, given.said, given.tokens)
 

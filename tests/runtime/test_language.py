@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from npuflow.program.container import Program
 from npuflow.program.packing.package import of_bytes, packed
 from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
-from tests.program.test_indices import CASES, CONTEXT, Decoder, decoder
+from tests.program.test_indices import CASES, CONTEXT, Decoder, compiled, decoder
 from tests.runtime.harness import COMPILERS, ROOT, CProgram, Options, RuntimeFault
 from tests.tiers import often
 
@@ -97,10 +98,14 @@ LONG = [pytest.param(family, target, marks=pytest.mark.slow)
 SPLITS = ((4,) * 8, (1, 4, 4, 1, 1, 4, 4, 1, 4, 4, 4), (1,) * 13 + (4,) * 4 + (1,) * 3)
 
 
-def file_of(family: str, target: str) -> tuple[bytes, tuple[Decoder, Decoder]]:
-    """Programs of one and of four tokens a run, of the same codes, in one file."""
-    both = decoder(target, 1, family, calibrated=4), decoder(target, 4, family, calibrated=4)
-    return packed({f"chunk={one.chunk}": one.program for one in both}).to_bytes(), both
+@cache
+def file_of(family: str, target: str, indexed: bool = True) -> tuple[bytes, tuple[Decoder, Decoder]]:
+    """Programs of one and of four tokens a run, of the same codes, in one file. Not `indexed`: every run
+    reads and writes all rows of the caches."""
+    one, four = (decoder(target, chunk, family, calibrated=4) for chunk in (1, 4))
+    if not indexed:
+        one, four = (replace(o, program=compiled(o.graph, o.target, indexed=False)) for o in (one, four))
+    return packed({f"chunk={own.chunk}": own.program for own in (one, four)}).to_bytes(), (one, four)
 
 
 @pytest.mark.parametrize(("family", "target"), [*SHARED, *LONG])
@@ -244,11 +249,14 @@ def test_the_program_of_an_epcontext_node_is_given_caches_and_index(runtime: cty
 
 
 @pytest.mark.skipif(not COMPILERS or not shutil.which("make"), reason="no C compiler or make")
+@pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.slow
-def test_the_example_goes_on_with_a_text_and_the_fuzzer_damages_its_file(tmp_path: Path) -> None:
+def test_the_example_goes_on_with_a_text_and_the_fuzzer_damages_its_file(
+    tmp_path: Path, indexed: bool
+) -> None:
     """The tokens of `Runner.session`, until the cache is full; damage under the sanitizers."""
     file = tmp_path / "net.npu"
-    file.write_bytes(file_of(*SHARED[1])[0])
+    file.write_bytes(file_of(*SHARED[1], indexed=indexed)[0])
     make = ["make", "-s", "-C", str(ROOT), f"CC={COMPILERS[0]}", f"BUILD={tmp_path}"]
     subprocess.run([*make, f"{tmp_path}/generate"], check=True)
     words = [tmp_path / "generate", file, "-", "40"]

@@ -160,7 +160,8 @@ npuflow_status npuflow_run(npuflow_program *program, npuflow_error *error);
 /* The next run begins a sequence: its state is zeros, that of all programs over it. */
 void npuflow_reset(npuflow_program *program);
 
-/* Of a program whose commands follow an index, as those of language models follow the position. */
+/* Of a program with an index, as language models have the position: commands follow it, or every run reads and
+   writes all rows. */
 typedef struct npuflow_index {
     const char *name;                  /* of the input; a state, which every run raises by `added` */
     uint32_t position;                 /* how many tokens the caches hold: where the next run begins */

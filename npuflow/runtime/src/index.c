@@ -1,5 +1,6 @@
 /* Programs whose commands follow an index, as those of language models follow the position: commands at every
-   turn, caches that stay in DATA, and several programs over one state. */
+   turn, caches that stay in DATA, and several programs over one state. Where no command follows it, caches are
+   states as all others, whole in every run. */
 
 #include "internal.h"
 
@@ -190,6 +191,10 @@ npuflow_status npf_share(npuflow_program *p, npuflow_error *error)
         p->shared->first = p;
         return NPUFLOW_OK;
     }
+    if (of->index_input >= 0 && p->index_input >= 0 && !of->cache_count != !p->cache_count)
+        return npf_fail(error, NPUFLOW_USAGE,
+            "one program follows the position, and the other reads all rows of its caches: "
+            "build both with [program] index = false");
     if (strcmp(of->target, p->target) || of->cache_count != p->cache_count
         || (of->index_input < 0) != (p->index_input < 0))
         return other_state(error);

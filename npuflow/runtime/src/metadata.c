@@ -8,7 +8,7 @@
 typedef struct {
     const npf_sections *sections;
     npf_json inputs, outputs, values, steps, lengths, indices, cleared, state;
-    npf_json index;                    /* the input that commands follow */
+    npf_json index;                    /* the input that commands follow, or that counts without them */
     int64_t data_bytes, const_bytes, local_bytes, cores, channels;
 } keys;
 
@@ -549,14 +549,42 @@ static one_index read_one_index(npf_json *j)
     return one;
 }
 
+/* Where no command follows an index: the state that goes on by a constant from run to run. How far it may go
+   is what tables say that it picks rows of (read_places). */
+static void find_counter(npuflow_program *p, keys *k)
+{
+    npf_json j = k->state;
+    if (j.bad)
+        return;
+    npf_json_begin(&j, '[');
+    while (k->index.bad && npf_json_next(&j, ']')) {
+        npf_json made, given;
+        int64_t added = 0;
+        npf_json_begin(&j, '[');
+        npf_json_next(&j, ']');
+        made = npf_json_string(&j);
+        npf_json_next(&j, ']');
+        given = npf_json_string(&j);
+        npf_json_next(&j, ']');
+        if (j.bad)
+            return;
+        if (npf_sums(k->sections, made, given, &added, 1) == 1 && added > 0 && added < MOST_NUMBER / 2) {
+            k->index = given;
+            p->index_new = (uint32_t)added;
+        }
+    }
+}
+
 /* Before the ports are read: which of them is the index, and how far it goes. */
 static npuflow_status find_index(npuflow_program *p, keys *k, npuflow_error *error)
 {
     npf_json j = k->indices;
     uint32_t count = 0;
     p->index_input = p->index_output = -1;
-    if (j.bad)
+    if (j.bad) {
+        find_counter(p, k);
         return NPUFLOW_OK;
+    }
     npf_json_begin(&j, '[');
     while (npf_json_next(&j, ']')) {
         const one_index one = read_one_index(&j);
@@ -578,6 +606,7 @@ static npuflow_status read_places(npuflow_program *p, const keys *k, npuflow_err
 {
     npf_json j = k->steps;
     const uint32_t most = count_items(j);
+    int64_t last = k->indices.bad ? MOST_NUMBER : (int64_t)p->index_most;
     if (k->index.bad)
         return NPUFLOW_OK;
     p->places = (npf_place *)npf_take(p, (most + 1) * (uint64_t)sizeof *p->places);
@@ -600,11 +629,17 @@ static npuflow_status read_places(npuflow_program *p, const keys *k, npuflow_err
         if (npf_sums(k->sections, s.value, k->index, one->more, one->codes.elements)
             != one->codes.elements)
             return wrong(error, "what is made of the index is no value in DATA");
-        for (i = 0; s.rows && i < one->codes.elements; i++)
-            if (one->more[i] < 0 || one->more[i] + (int64_t)p->index_most >= s.rows)
+        for (i = 0; s.rows && i < one->codes.elements; i++) {
+            if (k->indices.bad && last > s.rows - 1 - one->more[i])
+                last = s.rows - 1 - one->more[i];
+            if (one->more[i] < 0 || last < 0 || one->more[i] + last >= s.rows)
                 return wrong(error, "the index goes on behind a table");
+        }
         p->place_count++;
     }
+    if (last == MOST_NUMBER)
+        return npf_fail(error, NPUFLOW_HOST_PART, "the host counts runs, and no table says how far");
+    p->index_most = (uint32_t)last;
     return NPUFLOW_OK;
 }
 
