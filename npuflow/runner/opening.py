@@ -44,10 +44,7 @@ def opened(
     `exact`: what computes programs; None: their graphs on whole tensors if kept, else their commands. `raw`:
     values under a program's own ids. `dump`: a model is to show its inner tensors too. `dims`: sizes that a
     checkpoint leaves open."""
-    if exact not in (None, *get_args(Exact)):
-        raise UsageError(
-            f'exact="{exact}" is not known', hint=", ".join(map(repr, get_args(Exact))), code="NF-RUN-045"
-        )
+    check_exact(exact)
     if dims and not _leaves_sizes(source):
         raise UsageError(
             f"the model has sizes of its own, and takes no {', '.join(dims)}",
@@ -89,6 +86,14 @@ def opened(
     if path.suffix.lower() == ".onnx":
         return OnnxModel(path, path.name, threads, dump)
     return OnnxModel(runnable(path, dims), path.name, threads, dump)
+
+
+def check_exact(exact: str | None) -> None:
+    """UsageError of another name than those that `opened` takes."""
+    if exact not in (None, *get_args(Exact)):
+        raise UsageError(
+            f'exact="{exact}" is not known', hint=", ".join(map(repr, get_args(Exact))), code="NF-RUN-045"
+        )
 
 
 def trusted(source: Source | Package, keys: Key | Sequence[Key]) -> Program | Package:

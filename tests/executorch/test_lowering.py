@@ -116,6 +116,19 @@ def test_tensors_of_other_sizes(whole: tuple[Any, list[str], bytes]) -> None:
         runtimes.load(whole[2])(torch.zeros(1, 3, 4, 8))
 
 
+def test_what_is_no_file_of_executorch(whole: tuple[Any, list[str], bytes], tmp_path: Path) -> None:
+    """One error each, before anything runs."""
+    wrong = tmp_path / "net.pte"
+    wrong.write_bytes(b"hello")
+    for path, said in ((wrong, "is no .pte file"), (tmp_path / "none.pte", "cannot be read")):
+        with pytest.raises(DataError, match=said):
+            runtimes.load(path)
+    with pytest.raises(DataError, match='no method "backward"; because known: forward'):
+        runtimes.load(whole[2], "backward")
+    with pytest.raises(UsageError, match='exact="fast" is not known'):
+        runtimes.load(whole[2], exact="fast")         # type: ignore[arg-type]
+
+
 def test_a_program_that_is_damaged(
     whole: tuple[Any, list[str], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,17 @@ def test_exceptions_by_layer() -> None:
     assert len(roundings(program, "dequantize_per_channel")) == 2
 
 
+def test_an_exception_that_names_no_layer() -> None:
+    """It is in the report, as what is left in floats is."""
+    layers = [["haed"], ["point", "hed.*"], ["no.*", "none"]]
+    rules = {"overrides": [{"layers": one, "bits": 16} for one in layers]}
+    quantizer = NpuflowQuantizer("edge-4t", quantize=rules)
+    quantised(small(), quantizer, inputs(2, 1, 3, 8, 8))
+    assert quantizer.unmatched == ("haed", "no.*, none")
+    lines = quantizer.report().splitlines()
+    assert lines[1:] == [f"  overrides: no layer answers to {one}" for one in quantizer.unmatched]
+
+
 def test_powers_of_two() -> None:
     samples = inputs(4, 1, 3, 8, 8)
     program = quantised(small(), NpuflowQuantizer("edge-pow2"), samples)

@@ -48,7 +48,8 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
 
     Nodes that npuflow's rules compute as one (a convolution with its ReLU) are rounded once, behind the last.
     `left_out` has the others after `prepare_pt2e`: those that the target does not run, each with npuflow's
-    reason; `report` is a text of them, which also goes to the log `npuflow.executorch` as a warning.
+    reason; `unmatched` has the layers of `overrides` that nothing answers to. `report` is a text of both, and
+    goes to the log `npuflow.executorch` as a warning.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         self.request = LoweringRequest.of(target, tables)
         self.observer = observer
         self.left_out: dict[str, str] = {}
+        self.unmatched: tuple[str, ...] = ()
         self._count = 0
 
     def annotate(self, model: Any) -> Any:
@@ -65,6 +67,9 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         nodes = list(program.operators(model.graph.nodes))
         self.left_out = {n.name: reason for n in nodes if (reason := program(n).reason)}
         self._count = len(nodes)
+        wanted = self.request.quantize
+        meant = [rule for n in nodes for rule in wanted.matching(self._names(n), program(n).op)]
+        self.unmatched = tuple(", ".join(one.layers) for one in wanted.overrides if one not in meant)
         behind: set[Any] = set()          # operators computed as one with what is before them
         for node in nodes:
             answer = program(node)
@@ -75,7 +80,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
                 chain.append(after)
                 behind.add(after)
             self._annotate(program, chain, answer)
-        if self.left_out:
+        if self.left_out or self.unmatched:
             LOG.warning("%s", self.report())
         return model
 
@@ -83,9 +88,10 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         """Nothing is left to check: what cannot be annotated was left out."""
 
     def report(self) -> str:
-        """What stays in floats, with npuflow's reasons."""
+        """What stays in floats, with npuflow's reasons, and exceptions that name no layer."""
         said = f"{len(self.left_out)} of {counted(self._count, 'operator')} left in floats"
-        lines = listed(self.left_out)
+        lines = [*listed(self.left_out)]
+        lines += [f"  overrides: no layer answers to {one}" for one in self.unmatched]
         return "\n".join([said + (":" if lines else ""), *lines])
 
     def _annotate(self, program: ProgramSupport, chain: list[Any], answer: NodeSupport) -> None:

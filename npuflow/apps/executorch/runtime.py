@@ -30,6 +30,7 @@ from npuflow.base.errors import BuildError, DataError
 from npuflow.flow.recipe_cache import cache_folder
 from npuflow.flow.store_files import replace
 from npuflow.runner.backend import Exact
+from npuflow.runner.opening import check_exact
 from npuflow.runner.ports import Port
 from npuflow.runner.runner import Runner
 
@@ -68,14 +69,41 @@ def _plain(one: Any) -> Any:
 
 def load(path: str | Path | bytes, method: str = "forward", *, exact: Exact | None = None) -> PteMethod:
     """A method of a .pte file: `load("net.pte")(x)`. `exact`: "executor" computes a program on whole tensors,
-    "simulator" runs its commands; both give the same bits."""
+    "simulator" runs its commands; both give the same bits. DataError of what is no .pte file, or has no such
+    method; UsageError of another `exact`."""
     from executorch.runtime import Runtime
 
     register(exact)
-    source = path if isinstance(path, bytes) else Path(path).read_bytes()
+    source = path if isinstance(path, bytes) else _read(Path(path))
+    name = "the bytes" if isinstance(path, bytes) else str(path)
     with _with_cause():
-        program = Runtime.get().load_program(source)
+        program = _program(Runtime.get(), source, name)
+        known = sorted(program.method_names)
+        if method not in known:
+            raise DataError(
+                f'{name} has no method "{method}"', because=f"known: {', '.join(known)}", code="NF-DATA-330"
+            )
         return PteMethod(program, program.load_method(method))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise DataError(
+            f"{path} cannot be read", because=fault.strerror or str(fault), code="NF-DATA-329"
+        ) from None
+
+
+def _program(loader: Any, source: bytes, name: str) -> Any:
+    try:
+        return loader.load_program(source)
+    except RuntimeError as fault:
+        raise DataError(
+            f"{name} is no .pte file", because=f"ExecuTorch says: {fault}",
+            hint="to_edge_transform_and_lower(...).to_executorch().buffer is what such a file holds",
+            code="NF-DATA-331",
+        ) from None
 
 
 @contextmanager
@@ -91,7 +119,9 @@ def _with_cause() -> Iterator[None]:
 
 
 def register(exact: Exact | None = None) -> None:
-    """Makes npuflow the delegate of this process: .pte files that ExecuTorch loads from now on find it."""
+    """Makes npuflow the delegate of this process: .pte files that ExecuTorch loads from now on find it.
+    UsageError of another `exact`."""
+    check_exact(exact)
     _DELEGATE.exact = exact
     _registered()
 
