@@ -2,15 +2,18 @@ r"""Quantisers that anyone can install, on the networks and data of recipes/zoo,
 
     pip install --no-deps --target PACKAGES \
         $(grep -rhoP 'pkg:\K[^:"]+==[^:]+' recipes/zoo | sort -u) scikit-image==0.26.0
-    pip install nncf
-    PYTHONPATH=PACKAGES python benchmarks/peers.py OUT NETWORK ...
+    pip install nncf        # amd-quark, aimet-onnx, nvidia-modelopt[onnx]: each in an environment of its own
+    PYTHONPATH=PACKAGES python benchmarks/peers.py OUT NETWORK ...      # one OUT for all of them
 
 Each quantises the float network as npuflow reads it (ONNX), with all calibration samples, and is scored by
 the recipe's metric on all evaluation samples, run by onnxruntime on one thread. onnxruntime:
 quant_pre_process, then quantize_static: QDQ, per channel, int8, minima and maxima; W4 the same with weights
-of 4 bits. NNCF: nncf.quantize with its defaults. npuflow: the program for edge-4t of the recipe as it is; W4
-with `quantize.weights = { bits = 4 }` and nothing else. Seconds are of the processor, all processes, cold
-caches. Rows are kept in OUT; one that is there is not made again.
+of 4 bits. NNCF: nncf.quantize with its defaults. Quark: its configuration A8W8. AIMET: QuantizationSimModel
+with its defaults (per channel, minima and maxima), as QDQ; W4 the same with weights of 4 bits. ModelOpt:
+quantize in its mode int8 with its defaults, without 16-bit floats beside. npuflow: the program for edge-4t of
+the recipe as it is; W4 with `quantize.weights = { bits = 4 }` and nothing else. Seconds are of the processor,
+all processes, cold caches. Rows are kept in OUT; one that is there is not made again, nor one whose package
+is not there.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -88,10 +92,9 @@ def figures(score: scoring.Score) -> Row:
     }
 
 
-def by_onnxruntime(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
-    """Static quantisation as its guide has it: preparation, QDQ, per channel, minima and maxima."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+def reader(task: Task) -> Any:
+    """All calibration samples, as onnxruntime's tools read them."""
+    from onnxruntime.quantization import CalibrationDataReader
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -100,13 +103,24 @@ def by_onnxruntime(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
         def get_next(self) -> Feed | None:
             return next(self.rows, None)
 
+        def rewind(self) -> None:
+            self.rows = iter(task.calibration)
+
+    return Reader()
+
+
+def by_onnxruntime(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
+    """Static quantisation as its guide has it: preparation, QDQ, per channel, minima and maxima."""
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
     ready, made = folder / "ready.onnx", folder / "made.onnx"
     try:
         quant_pre_process(source(task, folder), str(ready))
     except Exception:  # of some graphs its symbolic shapes know nothing
         quant_pre_process(source(task, folder), str(ready), skip_symbolic_shape=True)
     quantize_static(
-        str(ready), str(made), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
+        str(ready), str(made), reader(task), quant_format=QuantFormat.QDQ, per_channel=True,
         activation_type=QuantType.QInt8, weight_type=QuantType.QInt4 if bits == 4 else QuantType.QInt8,
     )
     return onnx.load(made)
@@ -126,6 +140,40 @@ def by_nncf(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
     return made
 
 
+def by_quark(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
+    """Its configuration of 8 bits for codes and weights."""
+    from quark.onnx import A8W8_QCONFIG, ModelQuantizer
+
+    made = folder / "made.onnx"
+    config = deepcopy(A8W8_QCONFIG)      # it is changed by what it configures
+    ModelQuantizer(config).quantize_model(source(task, folder), str(made), reader(task))
+    return onnx.load(made)
+
+
+def by_aimet(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
+    """A simulated model with its defaults, ranges of all samples, as QDQ."""
+    import aimet_onnx
+
+    sim = aimet_onnx.QuantizationSimModel(
+        onnx.load(source(task, folder)), param_type=f"int{bits}", activation_type="int8"
+    )
+    sim.compute_encodings(task.calibration)
+    made: onnx.ModelProto = sim.to_onnx_qdq()
+    return made
+
+
+def by_modelopt(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
+    """Its mode int8; what it leaves in floats stays float32, as onnxruntime's processor code has it."""
+    from modelopt.onnx.quantization import quantize
+
+    made = folder / "made.onnx"
+    quantize(
+        source(task, folder), quantize_mode="int8", calibration_data_reader=reader(task),
+        output_path=str(made), high_precision_dtype="fp32", calibration_eps=["cpu"],
+    )
+    return onnx.load(made)
+
+
 def source(task: Task, folder: Path) -> str:
     """The float network as npuflow reads it, as a file."""
     model = session_model(task.graph)
@@ -136,8 +184,11 @@ def source(task: Task, folder: Path) -> str:
 
 
 Peer = Callable[[Task, Path, int], onnx.ModelProto]
-PEERS: dict[str, tuple[Peer, int]] = {
-    "onnxruntime": (by_onnxruntime, 8), "NNCF": (by_nncf, 8), "onnxruntime W4": (by_onnxruntime, 4),
+PEERS: dict[str, tuple[Peer, int, str]] = {         # the last: what is installed, as pip names it
+    "onnxruntime": (by_onnxruntime, 8, "onnxruntime"), "NNCF": (by_nncf, 8, "nncf"),
+    "Quark": (by_quark, 8, "amd-quark"), "AIMET": (by_aimet, 8, "aimet-onnx"),
+    "ModelOpt": (by_modelopt, 8, "nvidia-modelopt"),
+    "onnxruntime W4": (by_onnxruntime, 4, "onnxruntime"), "AIMET W4": (by_aimet, 4, "aimet-onnx"),
 }
 OWN = {"npuflow": (), "npuflow W4": ("--set", "quantize.weights={bits=4}")}
 
@@ -151,16 +202,17 @@ def spent() -> float:
 
 
 def peer_row(task: Task, name: str) -> Row:
-    make, bits = PEERS[name]
+    make, bits, package = PEERS[name]
     with TemporaryDirectory() as folder:
         begun = spent()
         try:
             made = make(task, Path(folder), bits)
             seconds = spent() - begun
-            return {**task.score(made), "seconds": seconds}
+            return {**task.score(made), "seconds": seconds, "version": f"{package} {version(package)}"}
         except Exception as fault:  # whatever a peer raises is its row
             first = next(iter(str(fault).splitlines()), "")
-            return {"failed": f"{type(fault).__name__}: {first[:200]}"}
+            said = f"{type(fault).__name__}: {first[:200]}"
+            return {"failed": said, "version": f"{package} {version(package)}"}
 
 
 def own_row(name: str, network: str, out: Path) -> Row:
@@ -187,7 +239,7 @@ def rows(networks: list[str], out: Path) -> dict[str, dict[str, Row]]:
         mine = known.setdefault(network, {})
         task = None
         for name in (*PEERS, *OWN):
-            if name in mine:
+            if name in mine or not installed(name):
                 continue
             if name in OWN:
                 mine[name] = own_row(name, network, out)
@@ -197,6 +249,13 @@ def rows(networks: list[str], out: Path) -> dict[str, dict[str, Row]]:
             print(network, name, mine[name], file=sys.stderr, flush=True)
             file.write_text(json.dumps(known, indent=1))
     return known
+
+
+def installed(name: str) -> bool:
+    try:
+        return name in OWN or bool(version(PEERS[name][2]))
+    except PackageNotFoundError:
+        return False
 
 
 def table(known: dict[str, dict[str, Row]]) -> Iterator[str]:
@@ -239,7 +298,8 @@ def main() -> None:
     out, *networks = Path(sys.argv[1]).resolve(), *sys.argv[2:]
     out.mkdir(parents=True, exist_ok=True)
     known = rows(networks, out)
-    versions = ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "nncf"))
+    made = (row["version"] for mine in known.values() for row in mine.values() if "version" in row)
+    versions = ", ".join(dict.fromkeys(made))
     faults = [
         f"- {network}, {name}: {row['failed']}"
         for network, mine in known.items() for name, row in mine.items() if "failed" in row
