@@ -140,7 +140,7 @@ def by_nncf(task: Task, folder: Path, bits: int) -> onnx.ModelProto:
     """Post-training quantisation with its defaults."""
     import nncf
 
-    # of opset 21 it writes activations' zero points in another type than it states
+    # onnxruntime rewrites its models of opset 21 into what it refuses (`session`)
     model = onnx.load(source(task, folder))
     with suppress(RuntimeError):          # an operator that the converter has no older form of
         model = version_converter.convert_version(model, 17)
