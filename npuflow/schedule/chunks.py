@@ -59,7 +59,7 @@ class _Chunks:
     graph: Graph
     length: Length
     steps: dict[str, _Steps] = field(default_factory=dict)
-    given: set[str] = field(default_factory=set)              # inputs: they have filling behind all steps
+    ports: set[str] = field(default_factory=set)              # inputs: they have filling behind all steps
     halos: dict[int, Halo] = field(default_factory=dict)      # of nodes that work step by step
     depth: dict[int, int] = field(default_factory=dict)       # of nodes, see `_depths`
 
@@ -69,7 +69,7 @@ class _Chunks:
         for n in graph.nodes:
             if boundary(graph, n) == "quantize" and n.inputs[0] in first:
                 first[n.outputs[0]] = first[n.inputs[0]]
-        self.given.update(first)
+        self.ports.update(first)
         for loop in loops(graph):
             if counted(graph, loop):
                 ends = (graph.nodes[i] for i in loop.nodes)
@@ -114,7 +114,7 @@ class _Chunks:
             places, halo = self._along(node, space_of(self.graph.site(node), ANY))
         if not all(o in places and self._stepped(o, places[o]) for o in outputs):
             return None
-        if halo != NO_HALO and not (len(values) == 1 and values[0] in self.given):
+        if halo != NO_HALO and not (len(values) == 1 and values[0] in self.ports):
             return None
         return halo if self._of(node, 2 * (max(halo) + 1), halo) is not None else None
 
@@ -206,7 +206,7 @@ class _Chunks:
         behind, which are zeros where chunks do not run."""
         nodes, readers = [self.graph.nodes[i] for i in group], self._readers()
         made = {o for n in nodes for o in n.outputs}
-        entering = {v for n in nodes for v in self._read(n)} - made - self.given
+        entering = {v for n in nodes for v in self._read(n)} - made - self.ports
         if any(self.steps[v].axis for v in entering):
             return False
         for value in self._behind(group):
