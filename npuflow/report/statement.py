@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.base.wording import counted
-from npuflow.checks.evaluate import CLEAR, Score
+from npuflow.checks.evaluate import CLEAR, POINT, Score
 from npuflow.input.data.splits import VERIFIED_FROM
 from npuflow.ir.noise import EXACT
 from npuflow.strategies import Budget
@@ -17,6 +17,7 @@ from npuflow.tune.precision.output_check import JudgedOutput
 MORE = "npuflow show verdict RECIPE"
 MANY = 200                                # answers above which their share is enough
 FEW = 8                                   # samples below which a good verdict says little
+ENOUGH = 50                               # evaluation samples from which on their metric counts
 # dB of an output on the evaluation: the error is a third of the signal
 LEAST = 10.0
 AGREE = 0.95                              # share of equal answers there; of few samples two may differ
@@ -24,11 +25,13 @@ AGREE = 0.95                              # share of equal answers there; of few
 
 @dataclass(frozen=True)
 class Statement:
-    """`ok`: None where nothing could be judged."""
+    """`ok`: None where nothing could be judged. `noise`: nothing is wrong but that there is more of it than
+    is asked for."""
 
     ok: bool | None
     text: str
     hint: str = ""
+    noise: bool = False
 
     def facts(self) -> dict[str, object]:
         """As facts of a step's summary, which the command line takes its last line from."""
@@ -102,7 +105,7 @@ def statement(
         if culprit is not None and culprit.after > culprit.before:
             part = "most of the error" if _alone(culprit) else "the largest part of the error"
             text += f'; {part} comes from "{culprit.layer}"'
-        return Statement(False, text, advice.hint)
+        return Statement(False, text, advice.hint, noise=True)
     if inputs:
         text = (
             "the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: "
@@ -166,9 +169,17 @@ def _alone(culprit: NoiseSource) -> bool:
     return culprit.after >= culprit.before + 3.0
 
 
+def _kept(score: Score) -> bool:
+    """Whether the metric of the one output of a network is at most a point below the float network's."""
+    watch = next(iter(score.figures))
+    counts = watch in score.beside and (watch != "agreement" or score.agreement is not None)
+    return counts and score.samples >= ENOUGH and len(score.sqnr_db) == 1 and score.loss <= POINT
+
+
 def evaluated(said: Statement, score: Score | None) -> Statement:
-    """The sentence once an evaluation is there: it adds its figures, and where they are poor although the
-    calibration samples looked well, that is what counts."""
+    """The sentence once an evaluation is there: it adds its figures, and what they say counts: where they are
+    poor although the calibration samples looked well, and where the metric of a network's one output is kept
+    although its decibels are fewer than those asked for."""
     if score is None:
         return said
     # Of the first output, where that is a row of scores: the largest of other numbers is no answer. Other
@@ -187,6 +198,8 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
         what = f"its answer is the float model's on {100 * same:.1f} % of them"
     elif poor:
         what = f'the output "{poor[0][1]}" has {poor[0][0]:.1f} dB there'
+    elif said.noise and _kept(score):
+        return Statement(True, f"{figures}, as good as the float model's, although {said.text}", said.hint)
     else:
         return Statement(said.ok, f"{said.text}; {figures}", said.hint)
     if said.ok is False:

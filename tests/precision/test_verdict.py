@@ -223,6 +223,23 @@ def test_an_evaluation_that_is_poor_counts_more_than_samples_that_look_well() ->
     assert evaluated(good, None) is good
 
 
+def test_a_metric_that_is_kept_counts_more_than_decibels() -> None:
+    """18.3 dB, and all characters are right."""
+    noisy = Statement(False, 'the output "y" is far from the float model\'s: 18.3 dB', "wider", noise=True)
+    score = Score("characters", 60, {"characters": 0.995}, {"characters": 1.0}, {"y": 18.0}, None, 1.0)
+    said = evaluated(noisy, score)
+    assert said.ok is True and said.text.startswith("characters 0.995 (float 1) on 60 evaluation samples, as")
+    assert "18.3 dB" in said.text
+    for other in (
+        replace(score, figures={"characters": 0.97}), replace(score, samples=20),
+        replace(score, sqnr_db={"y": 18.0, "state": 15.0}), replace(score, sqnr_db={"y": 4.0}),
+        replace(score, figures={"sqnr_db": 18.0}, baseline={"sqnr_db": 200.0}),
+        replace(score, figures={"agreement": 0.5}, baseline={"agreement": 1.0}),      # of no row of scores
+    ):
+        assert evaluated(noisy, other).ok is False
+    assert evaluated(replace(noisy, noise=False), score).ok is False       # samples that are unlike, NaN
+
+
 def test_an_arg_max_that_hardly_any_noise_moves_is_no_alarm() -> None:
     """Of outputs that are no scores (a flag for every place) the largest value is no answer:
     at 40 dB it tells ties apart."""
@@ -293,6 +310,8 @@ def test_a_figure_is_given_with_what_it_may_be_off() -> None:
         ((15.0, 25.0, 26.0, 25.0), True),
         ((17.0, 25.0, 26.0, 25.0), False),
         ((60.0, 45.0, 80.0, 52.0), False),             # all of them clean
+        ((26.0, 45.0, 40.0, 42.0), False),
+        ((24.0, 45.0, 40.0, 42.0), True),
         ((), False),
     ],
 )
@@ -301,7 +320,7 @@ def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool
     assert ("warning" in made.summary()) == warns
     if warns:
         said = made.summary()["warning"]
-        assert 'the output "y" has from 15.0 to 26.0 dB' in said and made.statement.ok
+        assert f'the output "y" has from {min(parts)} to {max(parts)} dB' in said and made.statement.ok
 
 
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:

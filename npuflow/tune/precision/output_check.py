@@ -28,7 +28,9 @@ SLACK = 1.0                               # dB by which an output may miss the b
 SURE = 0.01                               # share of answers by which it may
 STUDENT = 3.18                            # t of 95 % for `PIECES` parts
 APART = 10.0                              # dB between parts from which on they disagree ...
-CLEAN = 40.0                              # ... unless all of them have so many
+# ... unless all of them have so many, the usual budget and some: of 118 rows of the zoo (study 74) none whose
+# score fell had more on its worst part, and six of those that kept it did
+CLEAN = 25.0
 LOOKED = 4                                # samples whose tensors are looked at for clipped values
 
 
