@@ -66,10 +66,14 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
         real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
         answered, compared = agreement(graph, part.value, real, own) if part.value else (None, 0)
         real, own = weighed(part, at, truth, made)
-        noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
-        low = float(np.quantile(noise_decibels(noise[:, 0]), SHARE, method="lower"))
-        found.append(Output(part.name, _pooled(real, own), low, answered, compared=compared))
+        found.append(Output(part.name, *levels(real, own), answered, compared=compared))
     return tuple(found)
+
+
+def levels(real: Sequence[Array], own: Sequence[Array]) -> tuple[float, float]:
+    """`Output.sqnr` and `Output.low` of numbers, sample by sample."""
+    noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
+    return _pooled(real, own), float(np.quantile(noise_decibels(noise[:, 0]), SHARE, method="lower"))
 
 
 def apart(graph: Graph, truth: Outputs, made: Outputs) -> dict[str, tuple[float, ...]]:

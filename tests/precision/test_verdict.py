@@ -115,6 +115,21 @@ def test_indices_are_compared_by_equality() -> None:
     assert same.ok and same.output.agreement == 1.0
 
 
+def test_real_numbers_of_another_type_have_decibels() -> None:
+    """A Cast to float64 behind the network: equality of numbers that noise moves said nothing of them."""
+    kinds = {"x": TensorType((1, 4)), "a": TensorType((1, 4)), "d": TensorType((1, 4), "float64")}
+    values = {name: Value(name, kind) for name, kind in kinds.items()}
+    host = OPS["host"](op_type="Cast", attributes=(("to", 11),))
+    nodes = (Node(OPS["relu"](), ("x",), ("a",), ("r",)), Node(host, ("a",), ("d",), ("c",)))
+    feeds = [{"x": np.random.default_rng(k).uniform(1, 2, (1, 4)).astype(np.float32)} for k in range(8)]
+    judge = Judge(Graph(("x",), ("d",), nodes, values), feeds)
+    (exact,) = shown(judge, judge.truth, Budget())
+    noisy = [[a * (1.0 + 0.01 * (-1.0) ** s) for s, a in enumerate(judge.truth[0])]]
+    (one,) = shown(judge, noisy, Budget())
+    assert exact.ok and one.ok and one.output.agreement is None
+    assert one.output.sqnr == pytest.approx(40.0) and one.output.low == pytest.approx(40.0)
+
+
 @pytest.mark.parametrize(("value", "plant"), [("c3", 0.2), ("c1", 0.2), ("c5", 40.0), ("x", 0.1)])
 def test_the_planted_tensor_is_named(net: Net, value: str, plant: float) -> None:
     rig = rigged(net, plant=plant, value=value)

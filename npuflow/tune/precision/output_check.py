@@ -19,7 +19,7 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.run.floats import FloatRun
 from npuflow.strategies import Budget, Output
 from npuflow.tune.judge import Judge
-from npuflow.tune.quality import Outputs, apart, guarded, quality
+from npuflow.tune.quality import Outputs, apart, guarded, levels, quality
 
 Feed = Mapping[str, Array]
 EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples
@@ -106,11 +106,15 @@ def close(budget: Budget, one: Output) -> bool:
 
 
 def _whole(judge: Judge, made: Outputs) -> list[Output]:
-    """Outputs that are no real numbers (indices, labels) or have no fixed shape: the
-    share of equal values."""
+    """Outputs that the program's numbers are not: indices, labels and what has no fixed shape by the share
+    of equal values, real numbers of another type (float64) as others are."""
     truth, found, plain = judge.truth, list[Output](), {part.output for part in judge.parts}
     for i, name in enumerate(judge.graph.outputs):
         if i in plain or not truth[i]:
+            continue
+        both = [*truth[i], *made[i]]
+        if judge.graph.type(name).is_static and all(a.dtype.kind == "f" for a in both):
+            found.append(Output(name, *levels(truth[i], made[i])))
             continue
         share = float(np.mean([_equal(a, b) for a, b in zip(truth[i], made[i], strict=True)]))
         level = EXACT if share == 1.0 else 0.0
