@@ -16,8 +16,10 @@ from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.ready import by_readiness
 from npuflow.schedule.rolled import alike, place_local
 from npuflow.schedule.time import time_of
+from npuflow.schedule.valid import valid_part
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
 
@@ -35,6 +37,7 @@ class Finalist:
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
     replayed: bool = True                 # otherwise its cycles are the search's sums
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
+    ready: bool = False                   # whether its jobs run in the order in which they can
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
 
 
@@ -72,6 +75,25 @@ def scheduled(
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
     return replace(finalist, cycles=cycles, moved=moved, starved=starved)
+
+
+def as_ready(
+    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
+) -> Finalist | None:
+    """The plan with its jobs in the order in which they can run; None where that is no way. Rounds of loops,
+    and runs over parts of caches, have jobs in one order."""
+    if not finalist.replayed or topology.graph.rolls or valid_part(topology) is not None:
+        return None
+    machine = replace(machine, inside=False)
+    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    try:
+        local, _ = place_local(frames, finalist.kept, machine, allocation, tuned.READY_APART)
+    except TargetError:
+        return None
+    schedule = schedule_of(frames, local, machine, places(topology, frames))
+    found = time_of(by_readiness(schedule, machine), machine)
+    origin, moved = f"{finalist.origin}, as ready", sum(t.bytes for t in found.terms)
+    return replace(finalist, cycles=found.cycles, moved=moved, origin=origin, ready=True)
 
 
 def overlapping(
