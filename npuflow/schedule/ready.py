@@ -1,10 +1,10 @@
 """Orders jobs by when they can run: an engine takes the first tile that is ready, of whatever layer.
 
-A plan is laid out part by part. Taken in that order, the vector unit has nothing to do until a layer of the
-array has tiles, and the array waits while a pool or a softmax runs. Here the jobs run in time once, and array and
-vector unit take the first part whose next tile waits for nothing; tiles of one part keep their order, as loads and
-stores do. What a job waits for is all that touched the same bytes before it in the plan, so that every value is
-the same.
+A plan is laid out part by part. Taken in that order, the vector unit waits until a layer of the array is
+done, and the array waits while a pool or a softmax runs. Here the jobs run in time once, and array and
+vector unit take the first part whose next tile waits for nothing; tiles of one part keep their order, as
+loads and stores do. A job waits for all that touched the same bytes before it in the plan, so that every
+value is the same.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ schedule time picks the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -21,7 +21,7 @@ from npuflow.schedule.rolled import alike, place_local
 from npuflow.schedule.time import time_of
 from npuflow.schedule.valid import valid_part
 from npuflow.search.coarse import end_of
-from npuflow.search.overlap import Overlap
+from npuflow.search.overlap import Overlap, RowTiles, in_rows
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,25 @@ def scheduled(
 
 
 def as_ready(
+    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method,
+    fixed: Collection[tuple[int, ...]] = (),
+) -> Iterator[Finalist]:
+    """The plan with its jobs in the order in which they can run, with parts of the vector unit in rows and
+    as it is. Rounds of loops, and runs over parts of caches, have jobs in one order. `fixed`: nodes of parts
+    whose tiles stay."""
+    if not finalist.replayed or topology.graph.rolls or valid_part(topology) is not None:
+        return
+    frames, known = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups], RowTiles()
+    for groups in dict.fromkeys((tuple(in_rows(f, machine, fixed, known) for f in frames), finalist.groups)):
+        found = _ordered(replace(finalist, groups=groups), topology, machine, allocation)
+        if found is not None:
+            yield found
+
+
+def _ordered(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
 ) -> Finalist | None:
-    """The plan with its jobs in the order in which they can run; None where that is no way. Rounds of loops,
-    and runs over parts of caches, have jobs in one order."""
-    if not finalist.replayed or topology.graph.rolls or valid_part(topology) is not None:
-        return None
+    """A plan with its jobs as they can run, and buffers that lie apart."""
     machine = replace(machine, inside=False)
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     try:

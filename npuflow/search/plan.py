@@ -106,7 +106,7 @@ def plan_network(
         contest.enter(contest.on_one_core([
             Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
         ]))
-    contest.order()
+    contest.order(pinned)
     best = contest.best
     if best is None:
         hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
@@ -203,17 +203,17 @@ class Contest:
                 other = overlapping(found, self.topology, self.machine, fixed)
                 self.offer([other] if other.groups != found.groups else [])
 
-    def order(self) -> None:
-        """The best plan with its jobs in the order in which they can run, where that is faster."""
-        best = self.best
-        if best is None or best.ready or not self.uses("ready"):
+    def order(self, fixed: Collection[tuple[int, ...]]) -> None:
+        """The best plan with its jobs in the order in which they can run, where that is faster. `fixed`:
+        nodes of parts whose tiles stay as they are."""
+        best = plain = self.best
+        if best is None or plain is None or plain.ready or not self.uses("ready"):
             return
-        found = as_ready(best, self.topology, self.machine, self.allocation)
-        if found is None:
-            return
-        self.tried.append(Tried(found.origin, found.cycles, "scheduled"))
-        if found.cycles < tuned.READY_GAIN * best.cycles and found.moved <= best.moved:
-            self.best = found
+        for found in as_ready(plain, self.topology, self.machine, self.allocation, fixed):
+            self.tried.append(Tried(found.origin, found.cycles, "scheduled"))
+            gains = found.cycles < min(best.cycles, tuned.READY_GAIN * plain.cycles)
+            best = found if gains and found.moved <= plain.moved else best
+        self.best = best
 
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
         """The best plan of the same strategies where the other cores are idle."""
