@@ -87,8 +87,12 @@ def as_ready(
     if not finalist.replayed or topology.graph.rolls or valid_part(topology) is not None:
         return
     frames, known = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups], RowTiles()
-    for groups in dict.fromkeys((tuple(in_rows(f, machine, fixed, known) for f in frames), finalist.groups)):
-        found = _ordered(replace(finalist, groups=groups), topology, machine, allocation)
+    rows = tuple(in_rows(frame, machine, fixed, known) for frame in frames)
+    ways = [finalist]
+    if rows != finalist.groups:
+        ways.insert(0, replace(finalist, groups=rows, origin=f"{finalist.origin}, in rows"))
+    for way in ways:
+        found = _ordered(way, topology, machine, allocation)
         if found is not None:
             yield found
 

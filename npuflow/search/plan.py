@@ -210,9 +210,10 @@ class Contest:
         if best is None or plain is None or plain.ready or not self.uses("ready"):
             return
         for found in as_ready(plain, self.topology, self.machine, self.allocation, fixed):
-            self.tried.append(Tried(found.origin, found.cycles, "scheduled"))
-            gains = found.cycles < min(best.cycles, tuned.READY_GAIN * plain.cycles)
-            best = found if gains and found.moved <= plain.moved else best
+            gains = found.cycles < tuned.READY_GAIN * plain.cycles and found.moved <= plain.moved
+            little = not gains and found.cycles < plain.cycles
+            self.tried.append(Tried(found.origin, found.cycles, "hardly better" if little else "scheduled"))
+            best = found if gains and found.cycles < best.cycles else best
         self.best = best
 
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
