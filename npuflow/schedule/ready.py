@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from npuflow.schedule import tuned
-from npuflow.schedule.jobs import Job, Phase, Schedule
+from npuflow.schedule.jobs import ComputeTile, GatherColumns, Job, Phase, Schedule
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.time import ScheduleClock, Timetable
 
+OfTile = ComputeTile | GatherColumns
 FIXED = -1                                # the part of jobs that run in the order of their queue
 
 
@@ -124,5 +125,6 @@ class _OpenClock(ScheduleClock):
     def _line(self, job: Job) -> int:
         if job.queue < self.queues.tensor:
             return job.queue
-        key = job.queue, job.group, job.node
+        part = job.what.tile.run.member.nodes[0] if isinstance(job.what, OfTile) else job.node
+        key = job.queue, job.group, part
         return self.lines.setdefault(key, self.queues.count + len(self.lines))
