@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from npuflow.schedule import tuned
 from npuflow.schedule.jobs import ComputeTile, GatherColumns, Job, Phase, Schedule
@@ -21,15 +22,17 @@ OfTile = ComputeTile | GatherColumns
 FIXED = -1                                # the part of jobs that run in the order of their queue
 
 
-def by_readiness(schedule: Schedule, machine: Machine) -> Schedule:
-    """The same jobs, each engine's in the order in which they can run."""
+def by_readiness(schedule: Schedule, machine: Machine, most: float = inf) -> Schedule | None:
+    """The same jobs, each engine's in the order in which they can run; None where that takes `most` cycles or
+    more, as far as can be seen before."""
     clock, segment = _OpenClock(machine, schedule.groups), -1
     for phase in schedule.phases:
         if phase.segment != segment:
             clock.table.run()
             segment = phase.segment
         clock.add(phase)
-    clock.table.run()
+    if clock.table.run() >= most:
+        return None
     rank = {job: at for at, job in enumerate(clock.open.begins)}
     phases = [
         _in_turn(phase, [rank[first + n] for n in range(len(phase.jobs))])

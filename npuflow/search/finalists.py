@@ -37,6 +37,7 @@ class Finalist:
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
     replayed: bool = True                 # otherwise its cycles are the search's sums
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
+    busy: float = 0.0                     # share of its cycles in which the busiest engine works, or the bus
     ready: bool = False                   # whether its jobs run in the order in which they can
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
 
@@ -74,25 +75,30 @@ def scheduled(
     moved = sum(t.bytes for t in found.terms)
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
-    return replace(finalist, cycles=cycles, moved=moved, starved=starved)
+    most = max(sum(getattr(t, name) for t in found.terms) for name in ("array", "vector", "bus"))
+    busy = most / found.cycles if found.cycles else 1.0
+    return replace(finalist, cycles=cycles, moved=moved, starved=starved, busy=busy)
 
 
 def as_ready(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method,
     fixed: Collection[tuple[int, ...]] = (),
 ) -> Iterator[Finalist]:
-    """The plan with its jobs in the order in which they can run, with parts of the vector unit in rows and
-    as it is. Rounds of loops, and runs over parts of caches, have jobs in one order. `fixed`: nodes of parts
-    whose tiles stay."""
-    if not finalist.replayed or topology.graph.rolls or valid_part(topology) is not None:
+    """The plan with its jobs in the order in which they can run; where that gains much, with parts of the
+    vector unit in rows too. Nothing where an engine is busy most of the time; rounds of loops, and runs over
+    parts of caches, have jobs in one order. `fixed`: nodes of parts whose tiles stay."""
+    rigid = topology.graph.rolls or valid_part(topology) is not None
+    if rigid or not finalist.replayed or finalist.busy > tuned.READY_BUSY:
         return
+    plain = _ordered(finalist, topology, machine, allocation)
+    if plain is None:
+        return
+    yield plain
     frames, known = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups], RowTiles()
-    rows = tuple(in_rows(frame, machine, fixed, known) for frame in frames)
-    ways = [finalist]
-    if rows != finalist.groups:
-        ways.insert(0, replace(finalist, groups=rows, origin=f"{finalist.origin}, in rows"))
-    for way in ways:
-        found = _ordered(way, topology, machine, allocation)
+    if plain.cycles < tuned.READY_ROWS * finalist.cycles:
+        rows = tuple(in_rows(frame, machine, fixed, known) for frame in frames)
+        other = replace(finalist, groups=rows, origin=f"{finalist.origin}, in rows")
+        found = _ordered(other, topology, machine, allocation) if rows != finalist.groups else None
         if found is not None:
             yield found
 
@@ -100,7 +106,7 @@ def as_ready(
 def _ordered(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
 ) -> Finalist | None:
-    """A plan with its jobs as they can run, and buffers that lie apart."""
+    """A plan with its jobs as they can run, and buffers that lie apart; None where that is hardly faster."""
     machine = replace(machine, inside=False)
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     try:
@@ -108,7 +114,10 @@ def _ordered(
     except TargetError:
         return None
     schedule = schedule_of(frames, local, machine, places(topology, frames))
-    found = time_of(by_readiness(schedule, machine), machine)
+    ordered = by_readiness(schedule, machine, tuned.READY_GAIN * finalist.cycles)
+    if ordered is None:
+        return None
+    found = time_of(ordered, machine)
     origin, moved = f"{finalist.origin}, as ready", sum(t.bytes for t in found.terms)
     return replace(finalist, cycles=found.cycles, moved=moved, origin=origin, ready=True)
 

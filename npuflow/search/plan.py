@@ -206,15 +206,12 @@ class Contest:
     def order(self, fixed: Collection[tuple[int, ...]]) -> None:
         """The best plan with its jobs in the order in which they can run, where that is faster. `fixed`:
         nodes of parts whose tiles stay as they are."""
-        best = plain = self.best
-        if best is None or plain is None or plain.ready or not self.uses("ready"):
+        plain, machine = self.best, self.machine
+        if plain is None or plain.ready or not self.uses("ready"):
             return
-        for found in as_ready(plain, self.topology, self.machine, self.allocation, fixed):
-            gains = found.cycles < tuned.READY_GAIN * plain.cycles and found.moved <= plain.moved
-            little = not gains and found.cycles < plain.cycles
-            self.tried.append(Tried(found.origin, found.cycles, "hardly better" if little else "scheduled"))
-            best = found if gains and found.cycles < best.cycles else best
-        self.best = best
+        for found in as_ready(plain, self.topology, machine, self.allocation, fixed):
+            self.tried.append(Tried(found.origin, found.cycles, "scheduled"))
+            self.enter(found)
 
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
         """The best plan of the same strategies where the other cores are idle."""

@@ -20,9 +20,7 @@ When = Literal[
     "always", "above the default level", "on several cores", "on several cores, or where values are joined",
     "on one core, or above the default level", "where values are joined",
 ]
-Result = Literal[
-    "scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan", "hardly better",
-]
+Result = Literal["scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan"]
 
 APPLIES: Mapping[When, Callable[[int, int, bool], bool]] = {
     "always": lambda cores, level, joins: True,

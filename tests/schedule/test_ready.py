@@ -53,6 +53,7 @@ def test_the_same_jobs_in_another_order(seed: int) -> None:
     """Each phase has its jobs, those of a line in order; loads that cores make together are the same."""
     schedule, on = scheduled(*drawn(seed))
     found = by_readiness(schedule, on)
+    assert found is not None and by_readiness(schedule, on, 1.0) is None
     assert [sorted(map(id, p.jobs)) for p in found.phases] == [
         sorted(map(id, p.jobs)) for p in schedule.phases
     ]
@@ -134,8 +135,9 @@ def test_bytes_of_what_comes_next_lie_apart() -> None:
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     near, far = (lay_local(frames, plan.kept, on, apart=n) for n in (0, 2))
     assert near.total < far.total <= 1 << 15
-    times = [
-        time_of(by_readiness(schedule_of(frames, one, on, places(topology, frames)), on), on).cycles
-        for one in (near, far)
-    ]
+    times = []
+    for one in (near, far):
+        found = by_readiness(schedule_of(frames, one, on, places(topology, frames)), on)
+        assert found is not None
+        times.append(time_of(found, on).cycles)
     assert times[1] <= times[0]

@@ -232,7 +232,7 @@ def _scheduled(
 
     def laid_out(local: Local) -> tuple[Schedule, ScheduleTime]:
         schedule = schedule_of(frames, local, machine, places)
-        schedule = by_readiness(schedule, machine) if ready else schedule
+        schedule = by_readiness(schedule, machine) or schedule if ready else schedule
         return schedule, time_of(schedule, machine)
 
     schedule, time = laid_out(local)
