@@ -84,18 +84,18 @@ def as_ready(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method,
     fixed: Collection[tuple[int, ...]] = (),
 ) -> Iterator[Finalist]:
-    """The plan with its jobs in the order in which they can run; where that gains much, with parts of the
-    vector unit in rows too. Nothing where an engine is busy most of the time; rounds of loops, and runs over
+    """The plan with its jobs in the order in which they can run; where that gains much, or tiles are few, with
+    parts of the vector unit in rows too. Nothing where an engine is busy most of the time; rounds of loops, and runs over
     parts of caches, have jobs in one order. `fixed`: nodes of parts whose tiles stay."""
     rigid = topology.graph.rolls or valid_part(topology) is not None
     if rigid or not finalist.replayed or finalist.busy > tuned.READY_BUSY:
         return
     plain = _ordered(finalist, topology, machine, allocation)
-    if plain is None:
-        return
-    yield plain
-    frames, known = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups], RowTiles()
-    if plain.cycles < tuned.READY_ROWS * finalist.cycles:
+    if plain is not None:
+        yield plain
+    gains = plain is not None and plain.cycles < tuned.READY_ROWS * finalist.cycles
+    if gains or rounds(finalist, topology) <= tuned.SURELY_SCHEDULED:
+        frames, known = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups], RowTiles()
         rows = tuple(in_rows(frame, machine, fixed, known) for frame in frames)
         other = replace(finalist, groups=rows, origin=f"{finalist.origin}, in rows")
         found = _ordered(other, topology, machine, allocation) if rows != finalist.groups else None
