@@ -90,7 +90,9 @@ class _OpenTimetable(Timetable):
                 return job
             tried[part] = late
         for job in tried.values():
-            waiting.setdefault(job, []).append(queue)
+            others = waiting.setdefault(job, [])
+            if queue not in others:                      # it may wait for the same job since long
+                others.append(queue)
         return -1
 
     def _begin(self, job: int, served: Sequence[float]) -> float:

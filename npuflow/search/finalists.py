@@ -84,9 +84,9 @@ def as_ready(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method,
     fixed: Collection[tuple[int, ...]] = (),
 ) -> Iterator[Finalist]:
-    """The plan with its jobs in the order in which they can run; where that gains much, or tiles are few, with
-    parts of the vector unit in rows too. Nothing where an engine is busy most of the time; rounds of loops, and runs over
-    parts of caches, have jobs in one order. `fixed`: nodes of parts whose tiles stay."""
+    """The plan with its jobs in the order in which they can run; where that gains much, or tiles are few,
+    with parts of the vector unit in rows too. Nothing where an engine is busy most of the time; rounds of
+    loops, and runs over parts of caches, have jobs in one order. `fixed`: nodes of parts whose tiles stay."""
     rigid = topology.graph.rolls or valid_part(topology) is not None
     if rigid or not finalist.replayed or finalist.busy > tuned.READY_BUSY:
         return
