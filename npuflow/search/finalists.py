@@ -75,7 +75,9 @@ def scheduled(
     moved = sum(t.bytes for t in found.terms)
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
-    most = max(sum(getattr(t, name) for t in found.terms) for name in ("array", "vector", "bus"))
+    array, vector, bus = (sum(getattr(t, name) for t in found.terms) for name in ("array", "vector", "bus"))
+    # loads and stores, which have a queue each
+    most = max(array, vector, bus + sum(t.set_up for t in found.terms) / 2)
     busy = most / found.cycles if found.cycles else 1.0
     return replace(finalist, cycles=cycles, moved=moved, starved=starved, busy=busy)
 
