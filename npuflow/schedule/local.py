@@ -149,17 +149,10 @@ def lay_local(
     machine: Machine,
     look: int = LOOK,
     method: Method = "greedy",
-    apart: int = 0,
 ) -> Local:
-    """Addresses for all that local memory holds at any time; constants come early where there is room.
-    `apart`: parts for which bytes are not used again, at most."""
+    """Addresses for all that local memory holds at any time; constants come early where there is room."""
     lives, movable = lives_of(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
-    for most in range(apart, 0, -1):
-        longer = _apart(lives, movable, int(tuned.APART_ROOM * limit), align, most)
-        if arrange(longer, align, method).total <= limit:
-            lives = longer
-            break
     if look and (staying := chosen(candidates(frames, all_moments(frames)), lives, limit, align)):
         found = laid(*with_staying(lives, movable, staying), limit, align, look, method)
         if found is not None:
@@ -240,25 +233,6 @@ def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) ->
                 )
         found.append(replace(frame.group, parts=tuple(parts)))
         now = moments[-1] + 1
-    return found
-
-
-def _apart(
-    lives: Sequence[Lifetime], movable: Mapping[str, int], cap: int, align: int, most: int
-) -> list[Lifetime]:
-    """Lives of all but constants that end up to so many moments later, as long as the sum of all lives stays
-    under the cap: what comes next need not wait for bytes."""
-    use = [0] * (max((v.last for v in lives), default=0) + 1)
-    for v in lives:
-        for t in range(v.first, v.last + 1):
-            use[t] += aligned(v.size, align)
-    found, growing = list(lives), [n for n, v in enumerate(lives) if v.name not in movable]
-    for more in range(1, most + 1):
-        for n in growing:
-            last, size = lives[n].last + more, aligned(lives[n].size, align)
-            if found[n].last == last - 1 and last < len(use) and use[last] + size <= cap:
-                use[last] += size
-                found[n] = replace(found[n], last=last)
     return found
 
 

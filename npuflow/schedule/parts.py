@@ -139,26 +139,10 @@ class CorePart:
                 self.read.append(self._reads(lambda r, k=k: r.member == k))  # type: ignore[misc]
             inner = [n for n in made if homes[n] == "inner" and units[n].unit.refs[0].member < k]
             sums = self.sums if k == 0 and self.array else []
-            before, kept = self._made_before(k)
-            own = self.read[k]
-            self.read[k] = own._replace(
-                units=[*own.units, *inner, *before, *sums], kept=[*own.kept, *kept]
-            )
+            self.read[k] = self.read[k]._replace(units=[*self.read[k].units, *inner, *sums])
             results = [n for n, r in enumerate(layer.kept) if r.home == "result" and r.member == k]
             self.written.append(Reads([n for n in made if units[n].unit.refs[0].member == k], results))
         self.known: dict[tuple[int, ...], tuple[int, list[int]]] = {}
-
-    def _made_before(self, k: int) -> tuple[list[int], list[int]]:
-        """(units, kept operands) of results that nodes before this one make in the same tile and it reads,
-        and others do, too."""
-        member, read = self.member, self.member.sites[k].node.inputs if k else ()
-        return [
-            n for n in self.outputs
-            if (r := self.units[n].unit.refs[0]).member < k and member.value(r) in read
-        ], [
-            n for n, r in enumerate(member.layer.kept)
-            if r.home == "result" and r.member < k and member.value(r) in read
-        ]
 
     def _reads(self, wanted: Callable[[Ref], bool]) -> Reads:
         units = [

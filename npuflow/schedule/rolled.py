@@ -200,14 +200,13 @@ def _in_turn(topology: Topology, loop: RolledLoop, node: int) -> bool:
 
 
 def place_local(
-    frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy",
-    apart: int = 0,
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy"
 ) -> tuple[Local, tuple[RolledLoop, ...]]:
     """Addresses of a plan, and its loops; a FitError where there is no room, or no round of a loop that
-    stands for all. `apart`: parts for which bytes are not used again, at most, where there are no loops."""
+    stands for all."""
     topology = frames[0].topology if frames else None
     if topology is None or not topology.graph.rolls:
-        return lay_local(frames, kept, machine, method=method, apart=apart), ()
+        return lay_local(frames, kept, machine, method=method), ()
     graph, views = topology.graph, topology.views
     movers = [n for roll in graph.rolls for n in roll.movers]
     loops = rolled_loops(graph, [f.group for f in frames], kept)

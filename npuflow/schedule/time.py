@@ -264,7 +264,7 @@ class ScheduleTime:
 
 def time_of(schedule: Schedule, machine: Machine) -> ScheduleTime:
     """Segment after segment; the host comes between."""
-    clock, segment = ScheduleClock(machine, schedule.groups), -1
+    clock, segment = _Clock(machine, schedule.groups), -1
     for phase in schedule.phases:
         if phase.segment != segment:
             clock.table.run()
@@ -293,7 +293,7 @@ class _Core:
         self.loaded = -1                          # the last load of a value
 
 
-class ScheduleClock:
+class _Clock:
     """Adds jobs to the timetable, each behind what it depends on, and what they spend by group and core."""
 
     def __init__(self, machine: Machine, groups: int) -> None:
@@ -318,7 +318,7 @@ class ScheduleClock:
 
     def _add(self, job: Job) -> None:
         core, queue, table, after = self.cores[job.core], job.queue, self.table, Latest()
-        local, outside, line = core.local, job.outside, self._line(job)
+        local, outside = core.local, job.outside
         for allocation, box in job.reads:
             local[allocation].before_read(box, after)
         for allocation, box in job.writes:
@@ -328,26 +328,22 @@ class ScheduleClock:
             last = max(last, core.shared.get(outside.owner, -1))
             if last > after.get(self.queues.stores, -1):
                 after[self.queues.stores] = last
-        after.pop(line, None)
+        after.pop(queue, None)
         bus = INSIDE if self._inside(job) else OUTSIDE
         shares = self._shares(job) if table.banks.ports else NOTHING
         whole = job.core * self.queues.count + queue
         number = table.add(whole, job.cycles, tuple(after.values()), job.bytes, bus, shares)
         self.groups.append(job.group)
         for allocation, box in job.reads:
-            local[allocation].touch(box, line, number, False)
+            local[allocation].touch(box, queue, number, False)
         for allocation, box in job.writes:
-            local[allocation].touch(box, line, number, True)
+            local[allocation].touch(box, queue, number, True)
         if outside is not None:
             if job.writes:
                 core.loaded = number
             else:
                 core.stored.setdefault(outside.owner, Stored()).add(outside, number)
         self._spend(job)
-
-    def _line(self, job: Job) -> int:
-        """Jobs of a core that run one after the other: those of a queue."""
-        return job.queue
 
     def _shares(self, job: Job) -> Shares:
         return self.table.banks.shares(tuple([a.touched(box) for a, box in (*job.reads, *job.writes)]))

@@ -73,14 +73,5 @@ BORDER_BUS = 2.0
 # Lower bounds
 LATE_LAYERS = 64             # layers of a segment behind which the weights that are left are counted
 
-# Order of jobs
-READY_GAIN = 0.995           # of a plan's cycles, that another order of its jobs must come below
-READY_BUSY = 0.8             # of the cycles that an engine works, from which on no other order is tried
-READY_ROWS = 0.98            # of them, below which parts of the vector unit are tried in rows, too
-READY_APART = 2              # parts for which bytes of local memory are not used again then ...
-APART_ROOM = 0.8             # ... up to a share of it: the rest is for constants that come early
-READY_PARTS = 6              # parts that an engine looks at, of those whose tiles are next ...
-READY_LOOK = 64              # ... among so many tiles
-
 # Banks
 BANK_SWEEPS, BANK_LOOKS = 2, 16   # rounds over all lives, and addresses that one may take in a round

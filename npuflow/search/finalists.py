@@ -3,7 +3,7 @@ schedule time picks the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,12 +16,10 @@ from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.ready import by_readiness
 from npuflow.schedule.rolled import alike, place_local
 from npuflow.schedule.time import time_of
-from npuflow.schedule.valid import valid_part
 from npuflow.search.coarse import end_of
-from npuflow.search.overlap import Overlap, RowTiles, in_rows
+from npuflow.search.overlap import Overlap
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class Finalist:
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
     replayed: bool = True                 # otherwise its cycles are the search's sums
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
-    busy: float = 0.0                     # share of its cycles in which the busiest engine works, or the bus
-    ready: bool = False                   # whether its jobs run in the order in which they can
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
 
 
@@ -75,53 +71,7 @@ def scheduled(
     moved = sum(t.bytes for t in found.terms)
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
-    array, vector, bus = (sum(getattr(t, name) for t in found.terms) for name in ("array", "vector", "bus"))
-    # loads and stores, which have a queue each
-    most = max(array, vector, bus + sum(t.set_up for t in found.terms) / 2)
-    busy = most / found.cycles if found.cycles else 1.0
-    return replace(finalist, cycles=cycles, moved=moved, starved=starved, busy=busy)
-
-
-def as_ready(
-    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method,
-    fixed: Collection[tuple[int, ...]] = (),
-) -> Iterator[Finalist]:
-    """The plan with its jobs in the order in which they can run; where that gains much, or tiles are few,
-    with parts of the vector unit in rows too. Nothing where an engine is busy most of the time; rounds of
-    loops, and runs over parts of caches, have jobs in one order. `fixed`: nodes of parts whose tiles stay."""
-    rigid = topology.graph.rolls or valid_part(topology) is not None
-    if rigid or not finalist.replayed or finalist.busy > tuned.READY_BUSY:
-        return
-    plain = _ordered(finalist, topology, machine, allocation)
-    if plain is not None:
-        yield plain
-    gains = plain is not None and plain.cycles < tuned.READY_ROWS * finalist.cycles
-    if gains or rounds(finalist, topology) <= tuned.SURELY_SCHEDULED:
-        frames, known = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups], RowTiles()
-        rows = tuple(in_rows(frame, machine, fixed, known) for frame in frames)
-        other = replace(finalist, groups=rows, origin=f"{finalist.origin}, in rows")
-        found = _ordered(other, topology, machine, allocation) if rows != finalist.groups else None
-        if found is not None:
-            yield found
-
-
-def _ordered(
-    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
-) -> Finalist | None:
-    """A plan with its jobs as they can run, and buffers that lie apart; None where that is hardly faster."""
-    machine = replace(machine, inside=False)
-    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
-    try:
-        local, _ = place_local(frames, finalist.kept, machine, allocation, tuned.READY_APART)
-    except TargetError:
-        return None
-    schedule = schedule_of(frames, local, machine, places(topology, frames))
-    ordered = by_readiness(schedule, machine, tuned.READY_GAIN * finalist.cycles)
-    if ordered is None:
-        return None
-    found = time_of(ordered, machine)
-    origin, moved = f"{finalist.origin}, as ready", sum(t.bytes for t in found.terms)
-    return replace(finalist, cycles=found.cycles, moved=moved, origin=origin, ready=True)
+    return replace(finalist, cycles=cycles, moved=moved, starved=starved)
 
 
 def overlapping(

@@ -8,7 +8,7 @@ part's tiles are drawn anew as long as the group ends earlier on the cores that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import ceil, prod
@@ -26,8 +26,6 @@ from npuflow.schedule.model import Layer
 from npuflow.search.coarse import Boxes, CoarseSchedule, Tiles
 from npuflow.search.cost import CandidateGrid, traffic
 from npuflow.search.tilings import footprint, reverses, slot_counts
-
-RowTiles = dict[Layer, TileChoice | None]     # by layer the tiling that cuts its rows
 
 
 class Overlap:
@@ -65,44 +63,6 @@ class Overlap:
             self.known[whole] = _Draw(frame, list(cores.values()), self.machine).settled()
         parts = (replace(p, choice=c) for p, c in zip(group.parts, self.known[whole], strict=True))
         return replace(group, parts=tuple(parts))
-
-
-def in_rows(
-    frame: Frame, machine: Machine, fixed: Collection[tuple[int, ...]], known: RowTiles
-) -> FusionGroup:
-    """The group with the parts of the vector unit in tiles of rows: each can run as soon as the array has
-    made what it reads. `fixed`: nodes of parts whose tiles stay as they are; `known`: what was found."""
-    group = frame.group
-    if frame.moves or group.strips or any(p.choice is None for p in group.parts):
-        return group
-    parts = []
-    for part, layer in zip(group.parts, frame.layers, strict=True):
-        choice = part.choice
-        assert choice is not None
-        loads = any(r.home == "input" for s in layer.streams for r in s.refs)
-        if layer.mac is None and not loads and part.nodes not in fixed:
-            if layer not in known:
-                known[layer] = _most_rows(layer, machine)
-            other, most = known[layer], max(choice.local_bytes, machine.memory.local_bytes // 8)
-            if other is not None and other.local_bytes <= most:
-                choice = other
-        parts.append(replace(part, choice=choice))
-    return replace(group, parts=tuple(parts))
-
-
-def _most_rows(layer: Layer, machine: Machine) -> TileChoice | None:
-    """The tiling that cuts a layer in rows alone, or in what stands for them, as often as is tried."""
-    axes = [m.axis for m in layer.space.outputs[0].maps]
-    row = axes[2] if len(axes) > 3 else next((a for a in axes if a and layer.space.axis(a).size > 1), None)
-    if row is None:
-        return None
-    tiles = {
-        choice: layer.space.axis(row).size / sizes[row]
-        for choice in _choices(layer, machine) if not choice.begin[0]
-        for sizes in [dict(choice.sizes)]
-        if all(a.size <= sizes[a.name] or a.name == row for a in layer.axes)
-    }
-    return max(tiles, key=lambda choice: tiles[choice], default=None)
 
 
 def _links(members: Sequence[Member]) -> tuple[tuple[int, ...], ...]:

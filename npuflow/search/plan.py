@@ -20,7 +20,7 @@ from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
-from npuflow.search.finalists import Finalist, as_ready, hopeless, overlapping, rounds, scheduled, worth
+from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
 from npuflow.search.pinned import NO_PINS, Pins, part_named, with_tiles
@@ -52,7 +52,6 @@ class TilingPlan:
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
     paired: bool = False      # of one with pairs of loops as one
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
-    ready: bool = False       # whether jobs run in the order in which they can, not in that of the plan
 
     @property
     def cycles(self) -> float:
@@ -106,7 +105,6 @@ def plan_network(
         contest.enter(contest.on_one_core([
             Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
         ]))
-    contest.order(pinned)
     best = contest.best
     if best is None:
         hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
@@ -127,7 +125,6 @@ def plan_network(
         tuple(contest.tried),
         best.moved if best.replayed else 0.0,
         bool(graph.rolls),
-        ready=best.ready,
     )
 
 
@@ -203,16 +200,6 @@ class Contest:
                 other = overlapping(found, self.topology, self.machine, fixed)
                 self.offer([other] if other.groups != found.groups else [])
 
-    def order(self, fixed: Collection[tuple[int, ...]]) -> None:
-        """The best plan with its jobs in the order in which they can run, where that is faster. `fixed`:
-        nodes of parts whose tiles stay as they are."""
-        plain, machine = self.best, self.machine
-        if plain is None or plain.ready or not self.uses("ready"):
-            return
-        for found in as_ready(plain, self.topology, machine, self.allocation, fixed):
-            self.tried.append(Tried(found.origin, found.cycles, "scheduled"))
-            self.enter(found)
-
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
         """The best plan of the same strategies where the other cores are idle."""
         alone = replace(self, best=None, tried=[])
@@ -251,9 +238,7 @@ def _planned(
     except TargetError:
         return None
     replayed = bool(plan.replayed)
-    return Finalist(
-        plan.groups, plan.kept, plan.origin, plan.cycles, plan.moved, replayed=replayed, ready=plan.ready
-    )
+    return Finalist(plan.groups, plan.kept, plan.origin, plan.cycles, plan.moved, replayed=replayed)
 
 
 def _least_on_one_core(groups: Sequence[FusionGroup], bounds: LowerBounds) -> float:

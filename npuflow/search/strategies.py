@@ -15,7 +15,7 @@ from npuflow.base.tables_toml import dotted
 from npuflow.schedule import tuned
 from npuflow.search.tilings import DEFAULT_LEVEL
 
-Form = Literal["lower level", "rows stay", "groups", "overlapping", "one core", "ready"]
+Form = Literal["lower level", "rows stay", "groups", "overlapping", "one core"]
 When = Literal[
     "always", "above the default level", "on several cores", "on several cores, or where values are joined",
     "on one core, or above the default level", "where values are joined",
@@ -95,10 +95,6 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     ),
     TilingStrategy(
         "on one core", "one core", "all of these on one core, and the others idle", "on several cores"
-    ),
-    TilingStrategy(
-        "as ready", "ready",
-        "the best plan, where each engine takes the next tile that is ready, and buffers lie apart",
     ),
 )
 

@@ -55,7 +55,6 @@ from npuflow.program.meta import WORD
 from npuflow.program.order import HALF
 from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
-from npuflow.schedule import tuned
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
@@ -64,7 +63,6 @@ from npuflow.schedule.frame import Frame, Topology, ValidPart
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.ready import by_readiness
 from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.schedule.valid import valid_part
@@ -107,11 +105,10 @@ def generate(
         raise InternalError(
             f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013"
         )
-    apart = tuned.READY_APART if plan.ready else 0
-    local, loops = place_local(frames, plan.kept, machine, plan.allocation, apart)
+    local, loops = place_local(frames, plan.kept, machine, plan.allocation)
     part = valid_part(topology) if indexed and not loops else None
     data = _data(topology, plan, frames, loops, part)
-    local, schedule, time = _scheduled(frames, local, machine, data[0], plan.ready)
+    local, schedule, time = _scheduled(frames, local, machine, data[0])
     cores = _cores(topology, target, ConstPool(target.memory.burst), data)
     out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
     _commands(graph, schedule, out)
@@ -224,21 +221,17 @@ def _lengths(graph: Graph, data: DataStorage) -> dict[str, tuple[int, int]]:
 
 
 def _scheduled(
-    frames: Sequence[Frame], local: Local, machine: Machine, data: DataStorage, ready: bool
+    frames: Sequence[Frame], local: Local, machine: Machine, data: DataStorage
 ) -> tuple[Local, Schedule, ScheduleTime]:
     """The jobs and their time. Where banks have ports, what lies in one bank is set apart
-    if that makes it no slower. `ready`: in the order in which they can run."""
+    if that makes it no slower."""
     places = data.places()
-
-    def laid_out(local: Local) -> tuple[Schedule, ScheduleTime]:
-        schedule = schedule_of(frames, local, machine, places)
-        schedule = by_readiness(schedule, machine) or schedule if ready else schedule
-        return schedule, time_of(schedule, machine)
-
-    schedule, time = laid_out(local)
+    schedule = schedule_of(frames, local, machine, places)
+    time = time_of(schedule, machine)
     if machine.memory.bank_ports and not (frames and frames[0].topology.graph.rolls):
         moved = set_apart(local, frames, machine)
-        other, again = laid_out(moved)
+        other = schedule_of(frames, moved, machine, places)
+        again = time_of(other, machine)
         if again.cycles <= time.cycles:
             return moved, other, again
     return local, schedule, time

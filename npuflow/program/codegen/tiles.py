@@ -13,7 +13,6 @@ from itertools import groupby
 from math import prod
 from typing import Any, cast
 
-from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
@@ -122,19 +121,15 @@ def _around(high: int, wide: int, rows: Interval, cols: Interval) -> Iterator[tu
 
 
 class TileEmitter:
-    """The Emitter that `lower` sees: commands of one tile, whose pointers fall into the tile's places.
-    `on_array`: those of the array alone, or those of other engines alone; None: all of them."""
+    """The Emitter that `lower` sees: commands of one tile, whose pointers fall into the tile's places."""
 
     def __init__(
-        self, core: CoreProgram, job: Job, places: Sequence[Place], columns: Buffer | None = None,
-        on_array: bool | None = None,
+        self, core: CoreProgram, job: Job, places: Sequence[Place], columns: Buffer | None = None
     ) -> None:
-        self.numerics, self._on_array = core.numerics, on_array
+        self.numerics = core.numerics
         self._core, self._job, self._places, self._columns = core, job, places, columns
 
     def emit(self, opcode: str, **values: object) -> None:
-        if self._on_array is not None and self._on_array != (opcodes()[opcode].queue == "TENSOR"):
-            return
         if opcode in ON_COLUMNS and self._columns is not None:
             values = on_columns(values, self._columns)
         self._core.commands.compute(opcode, values, self._places, self._job.node, self._job.tile)
@@ -175,15 +170,16 @@ class _Buffers:
 
 
 def compute(core: CoreProgram, job: Job) -> None:
-    """All that a node does for a tile on the job's engine; of sums that are not complete, all at once."""
+    """All that a node does for a tile: what it does on the vector unit behind the array
+    comes with its job of the array."""
     tile, k = cast(ComputeTile, job.what)
     member = tile.run.member
-    array, on_array = k == 0 and member.layer.mac is not None, job.queue == core.commands.tensor
+    if k == 0 and member.layer.mac is not None and job.queue != core.commands.tensor:
+        return
     buffers, site, since = _buffers(tile), member.sites[k], len(core.commands.commands)
-    view, columns = _view(tile, k, buffers), None if k else buffers.columns
-    engine = on_array if array and tile.finished else None
-    forms.lower(site, view, TileEmitter(core, job, buffers.places, columns, engine))
-    if tile.finished and not (array and on_array):
+    view = _view(tile, k, buffers)
+    forms.lower(site, view, TileEmitter(core, job, buffers.places, buffers.columns if not k else None))
+    if tile.finished:
         stored = {member.value(u.refs[0]) for u in tile.run.units if u.home == "output"}
         for value, buffer in zip(site.outputs, view.outputs, strict=True):
             if value.id not in stored:
