@@ -40,6 +40,7 @@ from npuflow.sim.hazards import hazards_of
 from npuflow.stages.chunked import FEW, MORE
 from tests.networks import free_lengths
 from tests.networks.looped import free_length
+from tests.program.test_chunks import sample
 
 MOST, LENGTHS, TRIED = 512, (16, 64, 128, 256, 512), 50
 NETWORKS: Mapping[str, Callable[[int], bytes]] = {
@@ -78,12 +79,8 @@ def different(graph: Graph, feeds: Mapping[str, Array], program: Program, target
     reference, runner, wrong, found = Interpreter(graph, target.numerics), ProgramRunner(program), 0, 0
     (length,), axes = graph.lengths, program.meta["lengths"][0]["axes"]
     for steps in np.linspace(1, MOST, TRIED).astype(int).tolist():
-        short, rng = program.at({length.name: steps}), np.random.default_rng(steps)
+        short, feed = program.at({length.name: steps}), sample(graph, feeds, steps)
         found += len(hazards_of(short, order_of(short)))
-        feed = {i: rng.normal(size=a.shape).astype(np.float32) for i, a in feeds.items() if i != length.name}
-        for name, axis in ((name, axis) for name, axis in length.axes if name in feed):
-            feed[name][(slice(None),) * axis + (slice(steps, None),)] = 0
-        feed[length.name] = np.full_like(feeds[length.name], steps)
         wanted, (made,) = reference.run(feed), runner.run_fed([feed])
         cuts = {name: (slice(None),) * axes[name] + (slice(0, steps),) for name in made}
         wrong += any(not np.array_equal(made[n][cut], wanted[n][cut]) for n, cut in cuts.items())

@@ -19,7 +19,7 @@ from npuflow.stages._chosen import ChosenCandidate
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiling import Planning, Tiled, shipped_targets
+from npuflow.stages.tiling import Planning, Tiled, planned_by, shipped_targets
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def budget(
     )
     table, level = planning.tiling, planning.effort.level
     narrower = narrow if wide and recipe.integers else None
-    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired, tiled.plan.chunk)
+    graph = planned_by(tiled.plan, quantized)
     case = BudgetCase(graph, target, level, table.pins, table.allocation, narrower)
     fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":

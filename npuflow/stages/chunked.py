@@ -13,7 +13,6 @@ from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.schedule.chunks import chunk_sizes
-from npuflow.schedule.machine import Machine
 from npuflow.search.pinned import NO_PINS
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.sim.clock import timeline_of
@@ -21,7 +20,7 @@ from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import SubgraphCosts
 from npuflow.stages.model import ModelTable
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiling import Planning, Tiled
+from npuflow.stages.tiling import Planning, Tiled, in_chunks, planned_by
 
 MORE = 1.04                               # times the cycles at the most steps that chunks may cost
 FEW = 8                                   # of the most steps that part is the other length of a comparison
@@ -44,7 +43,7 @@ def chunked(
         log("no layer outside loops that works step by step is planned in chunks")
         return tiled
     target = replace(planned.target, compute=planned.compute.of_one_inference)
-    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired)
+    graph = planned_by(tiled.plan, quantized)
     whole = _Timed.of(graph, tiled.plan, target)
     most, few = whole.at(1), whole.at(FEW)
     log(f"whole layers: {most:,.0f} cycles at the most steps, {few:,.0f} at few")
@@ -89,9 +88,7 @@ def _planned(
     target: Target,
 ) -> _Timed | None:
     """A plan with chunks of some steps; None where there is none whose rounds are alike."""
-    graph, prices, table = quantized.planned(chunk=size), planning.prices, planning.tiling
-    cost = prices.byte_cost if prices is not None else 0.0
-    machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
+    graph, table, machine = in_chunks(quantized, size).planned(), planning.tiling, planning.machine(planned)
     numbers = (planned.numerics, planning.effort.level, table.pins, table.allocation)
     try:
         return _Timed.of(graph, plan_network(graph, machine, *numbers, costs.memo, table.without), target)

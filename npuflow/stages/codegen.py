@@ -20,7 +20,7 @@ from npuflow.program.copies import data_parallel
 from npuflow.program.graph_section import encode_graph, graph_parts
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiling import Tiled
+from npuflow.stages.tiling import Tiled, planned_by
 
 FILE = "model.npu"
 
@@ -105,7 +105,7 @@ def codegen(
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     compute = whole.planned.compute
     target = replace(whole.target, compute=compute.of_one_inference)
-    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired, tiled.plan.chunk)
+    graph = planned_by(tiled.plan, quantized)
     made = generate(graph, tiled.plan, target, indexed=program.index and compute.instances == 1)
     for one in made.meta.get("indices", ())[:1]:
         log(f"commands follow {one['input']}, 0 to {one['most']}: caches are read as far as they are filled")

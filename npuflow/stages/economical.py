@@ -15,7 +15,7 @@ from npuflow.search.unfit import PlanRequest
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.prices import TilingGoal
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiling import Planning, Tiled
+from npuflow.stages.tiling import Planning, Tiled, planned_by
 
 FEWER = 4.0                               # cycles of the bus that a byte counts as in the plan between
 
@@ -35,7 +35,7 @@ def economical(
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
     level = planning.effort.level
-    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired, tiled.plan.chunk)
+    graph = planned_by(tiled.plan, quantized)
     wanted = PlanRequest(graph, machine, planned.numerics, level, table.pins, table.allocation)
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
@@ -52,5 +52,5 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    made = generate(quantized.planned(not plan.rolled, plan.paired, plan.chunk), plan, one)
+    made = generate(planned_by(plan, quantized), plan, one)
     return float(profile(made, table).totals()["energy_uj"])

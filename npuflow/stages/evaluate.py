@@ -292,8 +292,7 @@ def scored(files: Files, graph: Graph, share: float, program: SampleModel, table
             except DataError as fault:
                 raise scoring.of_table(fault, table).at(item=name) from None
 
-    axes = score_axes(graph)
-    metric: Metric = (table.options or METRICS[table.metric]()).along(axes)
+    metric: Metric = (table.options or METRICS[table.metric]()).along(score_axes(graph))
     scoring.ready(metric, f"evaluate.{table.metric}", graph.outputs)
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
     reference: SampleModel = _Float(session_model(graph))
@@ -302,6 +301,6 @@ def scored(files: Files, graph: Graph, share: float, program: SampleModel, table
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)
     # rows that a selection keeps are no numbers to compare place by place
     known = {name: level for name, level in score.sqnr_db.items() if graph.type(name).is_static}
-    if score.agreement is None and table.metric == "agreement" and any(axes.values()):
+    if score.agreement is None and table.metric == "agreement" and getattr(metric, "axis", None) is not None:
         score = replace(score, agreement=score.figures["agreement"])
     return replace(score, left_out=broken, sqnr_db=known)

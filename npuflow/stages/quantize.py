@@ -20,7 +20,6 @@ from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.border import bordered
 from npuflow.quantise.stated import moved
-from npuflow.schedule.chunks import chunked
 from npuflow.stages._chosen import ChosenCandidate
 from npuflow.stages._entries import GraphEntry
 from npuflow.tune.correct.caches import no_cache
@@ -49,13 +48,10 @@ class Quantized(
         """The graph with its loops written out: what commands are compared with."""
         return written_out(self.graph)
 
-    def planned(self, whole: bool = False, paired: bool = False, chunk: int = 0) -> Graph:
+    def planned(self, whole: bool = False, paired: bool = False) -> Graph:
         """The graph that is planned and becomes commands: of loops the steps that stand for all, or `whole`
-        all steps. `paired`: loops that may run beside each other are one. `chunk`: layers of a free length
-        are loops over so many steps each; 0: they are not. Caches are read where they lie."""
-        if whole:
-            return reading_caches(written_out(self.graph))
-        return reading_caches(rolled(chunked(self.graph, chunk), paired))
+        all steps. `paired`: loops that may run beside each other are one. Caches are read where they lie."""
+        return reading_caches(written_out(self.graph) if whole else rolled(self.graph, paired))
 
     @property
     def share(self) -> float:

@@ -15,6 +15,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.unroll import has_copies
 from npuflow.place.host import HostWork, host_work, total_work
 from npuflow.schedule.arrange import Method
+from npuflow.schedule.chunks import chunked
 from npuflow.schedule.machine import Machine
 from npuflow.search.pinned import Pins
 from npuflow.search.plan import TilingPlan, plan_network
@@ -61,6 +62,11 @@ class Planning(View):
     tiling: Tiling
     prices: EnergyPrices | None
 
+    def machine(self, planned: PlannedTarget) -> Machine:
+        """What plans are for, with what a byte of external traffic costs."""
+        cost = self.prices.byte_cost if self.prices is not None else 0.0
+        return Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
+
 
 @dataclass(frozen=True)
 class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
@@ -79,15 +85,24 @@ class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
         return {**cycles, "mb": round(plan.bytes / 1e6, 3), **host}
 
 
+def in_chunks(quantized: Quantized, size: int) -> Quantized:
+    """The network with layers of a free length as loops over chunks of so many steps; 0: as it is. Only plans
+    and programs see it: how layers are cut decides no code."""
+    return replace(quantized, graph=chunked(quantized.graph, size)) if size else quantized
+
+
+def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
+    """The graph whose nodes the groups of a plan have."""
+    return in_chunks(quantized, plan.chunk).planned(not plan.rolled, plan.paired)
+
+
 @stage
 def tiling(
     quantized: Quantized, costs: SubgraphCosts, planning: Planning, planned: PlannedTarget
 ) -> Tiled:
     """Cut the network into groups by their costs, keep tensors in local memory, and take
     the plan that replays fastest."""
-    table, prices = planning.tiling, planning.prices
-    cost = prices.byte_cost if prices is not None else 0.0
-    machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
+    table, machine = planning.tiling, planning.machine(planned)
     check_names(table.without)
     level = planning.effort.level
     graph = quantized.planned()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from npuflow import build
 from npuflow.checks.evaluate import Score
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
 from npuflow.stages.evaluate import Evaluation, score_axes
 from tests.networks.floats import Net
+from tests.networks.onnx_text import model
 
 SCORE = Score("top1", 200, {"top1": 0.9}, {"top1": 0.9}, {}, None, 1.0)
 
@@ -64,3 +70,28 @@ def test_scores_of_each_step_have_the_axis_of_their_softmax(
     assert score_axes(net.graph(net.add("p", OPS["softmax"](axis=axis), "x"))) == {"p": found}
     plain = Net(0, *shape)
     assert score_axes(plain.graph(plain.add("p", OPS["tanh"](), "x"))) == {"p": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"), [({}, False), ({"output": "p"}, True), ({"axis": -1}, True)], ids=str
+)
+def test_equal_answers_count_of_the_output_that_has_an_axis(
+    tmp_path: Path, options: dict[str, object], counts: bool
+) -> None:
+    """Not because another one has a Softmax: the greatest of all numbers of a map is no answer."""
+    body = "h = MatMul(x, w) y = Tanh(h) p = Softmax(h)"
+    signature = "float[1,6,4] x => float[1,6,5] y, float[1,6,5] p"
+    rng = np.random.default_rng(0)
+    (tmp_path / "net.onnx").write_bytes(model(signature, body, {"w": rng.normal(size=(4, 5)).astype("f4")}))
+    np.savez(tmp_path / "x.npz", x=rng.normal(size=(20, 1, 6, 4)).astype(np.float32))
+    said = "".join(f"[evaluate.agreement]\n{key} = {value!r}\n" for key, value in options.items())
+    recipe = tmp_path / "net.toml"
+    recipe.write_text(
+        'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npz"\n[precision]\n'
+        f'strategy = "none"\n[evaluate]\nsource = "x.npz"\n{said}'
+    )
+    done = build(recipe, cache=tmp_path / "cache", out=tmp_path / "out", until="evaluate")
+    store = open_cache(load(recipe), Settings(cache=tmp_path / "cache"))
+    score = store.load(done.outputs["evaluate"], Evaluation).score
+    assert (score.agreement is not None) == counts
+    assert not counts or score.agreement == score.figures["agreement"]

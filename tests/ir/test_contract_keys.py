@@ -178,10 +178,11 @@ def override(name: str) -> str:
 
 EXPECTED = {
     "accepts": "budget checked placement",
-    "answer_axis": "baseline budget clipping codegen precision tiling verdict",
+    "answer_axis": "baseline budget clipping codegen evaluate precision tiling verdict",
     "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "border": "parse pixels rewrite_check",
+    "border": "budget codegen correct costs.layers costs.runs parse pixels precision quantize rewrite_check "
+    "tiling verdict",
     "channel_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "report search.items sensitivity simulate tiling unify verdict",
     "clipped": "parse rewrite_check unify",
@@ -194,8 +195,8 @@ EXPECTED = {
     "rewrite_check search.items search.rivals sensitivity simulate thresholds tiling unify verdict",
     "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
-    "infer": "baseline clipping correct evaluate model parse pixels precision qdq qdq_check rewrite_check "
-    "search.items search.rivals sensitivity tune.items unify verdict",
+    "infer": "baseline budget clipping codegen correct evaluate model parse pixels precision qdq qdq_check "
+    "rewrite_check search.items search.rivals sensitivity tune.items unify verdict",
     "group_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "search.items sensitivity simulate tiling unify verdict",
     "input_channels": "",
@@ -243,10 +244,12 @@ EXPECTED = {
     "search.items search.rivals sensitivity simulate thresholds unify verdict",
     "whole_result": "baseline budget checked clipping parse placement precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tune.candidates unify verdict",
-    "with_": "baseline budget checked clipping correct model parse pixels precision quantize rewrite_check "
-    "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items unify verdict",
-    "with_border": "pixels rewrite_check",
-    "with_results": "model",
+    "with_": "baseline budget checked clipping codegen correct costs.layers costs.runs model parse pixels "
+    "precision quantize rewrite_check search.items search.rivals sensitivity thresholds tiling "
+    "tune.candidates tune.items unify verdict",
+    "with_border": "budget codegen correct costs.layers costs.runs parse pixels precision quantize "
+    "rewrite_check tiling verdict",
+    "with_results": "budget codegen model",
     "block_axis": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "forms": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate fidelity "
     "precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -98,6 +99,20 @@ LONG = [pytest.param(family, target, marks=pytest.mark.slow)
 SPLITS = ((4,) * 8, (1, 4, 4, 1, 1, 4, 4, 1, 4, 4, 4), (1,) * 13 + (4,) * 4 + (1,) * 3)
 
 
+def compared_chunks(
+    programs: Mapping[int, CProgram], both: tuple[Decoder, Decoder], chunks: Sequence[int]
+) -> Iterator[tuple[int, Arrays]]:
+    """The position and the outputs behind each chunk of a split; both equal the simulator's."""
+    simulated, at = Simulated(*both), 0
+    for chunk in chunks:
+        tokens = TOKENS[at : at + chunk]
+        found, wanted = run(programs[chunk], tokens), simulated.run(tokens)
+        same(programs[chunk], found, wanted, f"behind {at} of {chunks}")
+        at += chunk
+        assert [one.index.position for one in programs.values()] == [at] * len(programs)
+        yield at, found
+
+
 @cache
 def file_of(family: str, target: str, indexed: bool = True) -> tuple[bytes, tuple[Decoder, Decoder]]:
     """Programs of one and of four tokens a run, of the same codes, in one file. Not `indexed`: every run
@@ -117,14 +132,8 @@ def test_programs_of_one_file_go_over_one_cache(runtime: ctypes.CDLL, family: st
         programs = {1: one, 4: four}
         for chunks in SPLITS:
             one.reset()
-            simulated, at = Simulated(*both), 0
-            for chunk in chunks:
-                tokens = TOKENS[at : at + chunk]
-                found, wanted = run(programs[chunk], tokens), simulated.run(tokens)
-                same(programs[chunk], found, wanted, f"behind {at} of {chunks}")
-                at += chunk
+            for at, found in compared_chunks(programs, both, chunks):
                 np.testing.assert_array_equal(behind.setdefault(at, found["logits"]), found["logits"])
-                assert one.index.position == four.index.position == at
             assert at == CONTEXT
 
 

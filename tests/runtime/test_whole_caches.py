@@ -18,11 +18,10 @@ from tests.runtime.test_language import (
     SPLITS,
     TOKENS,
     USAGE,
-    Simulated,
     beside,
+    compared_chunks,
     file_of,
     run,
-    same,
 )
 
 HOST_PART = 11
@@ -44,13 +43,7 @@ def test_every_split_of_a_sequence_is_the_simulator_s(
             assert (index.name, index.most, index.added) == (b"position", CONTEXT - chunk, chunk)
         for chunks in SPLITS:
             one.reset()
-            simulated, at = Simulated(*both), 0
-            for chunk in chunks:
-                tokens = TOKENS[at : at + chunk]
-                found, wanted = run(programs[chunk], tokens), simulated.run(tokens)
-                same(programs[chunk], found, wanted, f"behind {at} of {chunks}")
-                at += chunk
-                assert one.index.position == four.index.position == at
+            *_, (at, _) = compared_chunks(programs, both, chunks)
             with pytest.raises(RuntimeFault, match="no room for a run") as fault:
                 run(one, TOKENS[:1])
             assert fault.value.status == FULL and one.index.position == at == CONTEXT

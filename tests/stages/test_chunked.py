@@ -16,7 +16,7 @@ from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.chunked import MORE
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiling import Planning, Tiled, Tiling, shipped_targets
+from npuflow.stages.tiling import Planning, Tiled, Tiling, planned_by, shipped_targets
 from tests.networks import free_lengths
 from tests.networks.harness import machine
 from tests.networks.looped import free_length
@@ -39,7 +39,7 @@ def test_a_plan_in_chunks_is_hardly_slower_at_the_most_steps_and_faster_at_few()
     assert made.plan.chunk and not whole.plan.chunk
     name, times = quantized.graph.lengths[0].name, []
     for one in (whole, made):
-        program = generate(quantized.planned(chunk=one.plan.chunk), one.plan, TARGET)
+        program = generate(planned_by(one.plan, quantized), one.plan, TARGET)
         shorter = [program.at({name: steps}) for steps in (192, 24)]
         times.append([timeline_of(p, order_of(p)).cycles for p in shorter])
     assert times[1][0] <= MORE * times[0][0] and times[1][1] < times[0][1]

@@ -478,6 +478,17 @@ static int32_t port_named(npf_json entries, npf_json name)
     return -1;
 }
 
+/* One entry of the state, [output, input]: the names of what goes on, and of where. */
+static void state_entry(npf_json *j, npf_json *made, npf_json *given)
+{
+    npf_json_begin(j, '[');
+    npf_json_next(j, ']');
+    *made = npf_json_string(j);
+    npf_json_next(j, ']');
+    *given = npf_json_string(j);
+    npf_json_next(j, ']');
+}
+
 static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_error *error)
 {
     npf_json j = k->state;
@@ -491,12 +502,7 @@ static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_erro
     while (npf_json_next(&j, ']')) {
         npf_json made, given;
         int32_t from, to;
-        npf_json_begin(&j, '[');
-        npf_json_next(&j, ']');
-        made = npf_json_string(&j);
-        npf_json_next(&j, ']');
-        given = npf_json_string(&j);
-        npf_json_next(&j, ']');
+        state_entry(&j, &made, &given);
         from = port_named(k->outputs, made), to = port_named(k->inputs, given);
         if (j.bad || from < 0 || to < 0 || (uint32_t)from >= p->output_count || (uint32_t)to >= p->input_count
             || p->inputs[to].elements != p->outputs[from].elements)
@@ -560,12 +566,7 @@ static void find_counter(npuflow_program *p, keys *k)
     while (k->index.bad && npf_json_next(&j, ']')) {
         npf_json made, given;
         int64_t added = 0;
-        npf_json_begin(&j, '[');
-        npf_json_next(&j, ']');
-        made = npf_json_string(&j);
-        npf_json_next(&j, ']');
-        given = npf_json_string(&j);
-        npf_json_next(&j, ']');
+        state_entry(&j, &made, &given);
         if (j.bad)
             return;
         if (npf_sums(k->sections, made, given, &added, 1) == 1 && added > 0 && added < MOST_NUMBER / 2) {
