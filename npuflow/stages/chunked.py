@@ -13,14 +13,15 @@ from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.schedule.chunks import chunk_sizes
+from npuflow.schedule.chunks import chunked as chunks_of
 from npuflow.search.pinned import NO_PINS
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.sim.clock import timeline_of
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import SubgraphCosts
 from npuflow.stages.model import ModelTable
-from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiling import Planning, Tiled, in_chunks, planned_by
+from npuflow.stages.quantize import Quantized, to_plan
+from npuflow.stages.tiling import Planning, Tiled, planned_by
 
 MORE = 1.04                               # times the cycles at the most steps that chunks may cost
 FEW = 8                                   # of the most steps that part is the other length of a comparison
@@ -88,7 +89,8 @@ def _planned(
     target: Target,
 ) -> _Timed | None:
     """A plan with chunks of some steps; None where there is none whose rounds are alike."""
-    graph, table, machine = in_chunks(quantized, size).planned(), planning.tiling, planning.machine(planned)
+    graph, table = to_plan(chunks_of(quantized.graph, size)), planning.tiling
+    machine = planning.machine(planned)
     numbers = (planned.numerics, planning.effort.level, table.pins, table.allocation)
     try:
         return _Timed.of(graph, plan_network(graph, machine, *numbers, costs.memo, table.without), target)

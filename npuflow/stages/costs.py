@@ -20,7 +20,7 @@ from npuflow.search.plan import FUSING, fits_shared, levels
 from npuflow.search.spans import Shared, run_at
 from npuflow.search.tilings import DEFAULT_LEVEL
 from npuflow.stages.prices import PricedMachine
-from npuflow.stages.quantize import Quantized
+from npuflow.stages.quantize import Quantized, to_plan
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def layers(
     quantized: Quantized, effort: Effort, hardware: PricedMachine, numerics: Numerics
 ) -> Iterator[tuple[str, SubgraphCost]]:
     """Every layer and run of point-wise followers that may be tiled as one."""
-    graph = quantized.planned()
+    graph = to_plan(quantized.graph)
     machine = hardware.machine(fits_shared(graph, hardware.memory))
     planner, found, asked = Planner(graph, machine, numerics, effort.level), {}, 0
     for one in planner.candidates():
@@ -94,7 +94,7 @@ def runs(
     """From each part of the network the longest run of parts that a group may hold."""
     if effort.level < FUSING:
         return
-    graph = quantized.planned()
+    graph = to_plan(quantized.graph)
     machine = hardware.machine(fits_shared(graph, hardware.memory))
     planner = Planner(graph, machine, numerics, effort.level, _all(tiles))
     parts = planner.groups()

@@ -26,6 +26,13 @@ from npuflow.tune.correct.caches import no_cache
 from npuflow.tune.improve import Trial, summary
 
 
+def to_plan(graph: Graph, whole: bool = False, paired: bool = False) -> Graph:
+    """The form of a quantised graph that is planned and becomes commands: of loops the steps that stand for
+    all, or `whole` all steps. `paired`: loops that may run beside each other are one. Caches are read where
+    they lie."""
+    return reading_caches(written_out(graph) if whole else rolled(graph, paired))
+
+
 @dataclass(frozen=True)
 class Quantized(
     Artifact, rows=("notes",), optional=("pixels", "corrections"), corrections="trials",
@@ -47,11 +54,6 @@ class Quantized(
     def straight(self) -> Graph:
         """The graph with its loops written out: what commands are compared with."""
         return written_out(self.graph)
-
-    def planned(self, whole: bool = False, paired: bool = False) -> Graph:
-        """The graph that is planned and becomes commands: of loops the steps that stand for all, or `whole`
-        all steps. `paired`: loops that may run beside each other are one. Caches are read where they lie."""
-        return reading_caches(written_out(self.graph) if whole else rolled(self.graph, paired))
 
     @property
     def share(self) -> float:

@@ -24,7 +24,7 @@ from npuflow.search.unfit import PlanRequest, explained
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.prices import EnergyPrices
-from npuflow.stages.quantize import Quantized
+from npuflow.stages.quantize import Quantized, to_plan
 
 SHORT = 500                               # nodes of a network with its loops written out: it is planned, too
 
@@ -85,15 +85,10 @@ class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
         return {**cycles, "mb": round(plan.bytes / 1e6, 3), **host}
 
 
-def in_chunks(quantized: Quantized, size: int) -> Quantized:
-    """The network with layers of a free length as loops over chunks of so many steps; 0: as it is. Only plans
-    and programs see it: how layers are cut decides no code."""
-    return replace(quantized, graph=chunked(quantized.graph, size)) if size else quantized
-
-
 def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
-    """The graph whose nodes the groups of a plan have."""
-    return in_chunks(quantized, plan.chunk).planned(not plan.rolled, plan.paired)
+    """The graph whose nodes the groups of a plan have. Only plans and programs see layers of a free length as
+    loops over chunks: how layers are cut decides no code."""
+    return to_plan(chunked(quantized.graph, plan.chunk), not plan.rolled, plan.paired)
 
 
 @stage
@@ -105,7 +100,7 @@ def tiling(
     table, machine = planning.tiling, planning.machine(planned)
     check_names(table.without)
     level = planning.effort.level
-    graph = quantized.planned()
+    graph = to_plan(quantized.graph)
     wanted = PlanRequest(
         graph, machine, planned.numerics, level, table.pins, table.allocation
     )
@@ -157,7 +152,7 @@ def _paired(
 ) -> TilingPlan:
     """The plan; that with pairs of loops as one, where it is better: local memory may not hold the constants
     of both."""
-    graph, machine = quantized.planned(paired=True), wanted.machine
+    graph, machine = to_plan(quantized.graph, paired=True), wanted.machine
     if len(graph.rolls) == len(wanted.graph.rolls):
         return plan
     try:

@@ -15,7 +15,7 @@ from npuflow.sim.clock import timeline_of
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.chunked import MORE
 from npuflow.stages.costs import Effort, SubgraphCosts
-from npuflow.stages.quantize import Quantized
+from npuflow.stages.quantize import Quantized, to_plan
 from npuflow.stages.tiling import Planning, Tiled, Tiling, planned_by, shipped_targets
 from tests.networks import free_lengths
 from tests.networks.harness import machine
@@ -29,7 +29,7 @@ def taken(most: int, tiling: Tiling, states: int = 16) -> tuple[Quantized, Tiled
     """A network, its plan with whole layers, and what the stage makes of it."""
     make = partial(free_lengths.lstm, states=states, inputs=states)
     quantized = Quantized(free_length(make, most, TARGET)[0])
-    tiled = Tiled(plan_network(quantized.planned(), machine(TARGET), TARGET.numerics))
+    tiled = Tiled(plan_network(to_plan(quantized.graph), machine(TARGET), TARGET.numerics))
     planning = Planning(Effort(), tiling, None)
     return quantized, tiled, STAGES["chunked"](tiled, quantized, SubgraphCosts({}), planning, PLANNED)
 

@@ -13,7 +13,7 @@ from npuflow.ir.loops import loops
 from npuflow.search.plan import plan_network
 from npuflow.search.unfit import PlanRequest
 from npuflow.stages import tiling
-from npuflow.stages.quantize import Quantized
+from npuflow.stages.quantize import Quantized, to_plan
 from tests.networks import looped, random_loops
 from tests.networks.harness import machine
 from tests.networks.random_loops import quantised, subject
@@ -30,7 +30,7 @@ def case() -> tuple[PlanRequest, Quantized]:
         one = subject(SEED)
     assert one is not None
     made = Quantized(quantised(one))
-    return PlanRequest(made.planned(), machine(one.target), one.target.numerics, 2), made
+    return PlanRequest(to_plan(made.graph), machine(one.target), one.target.numerics, 2), made
 
 
 def test_a_short_loop_takes_the_fewer_cycles(
@@ -53,9 +53,9 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
     found = {}
     for size in (32768, 1536):
         target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=size))
-        wanted = PlanRequest(made.planned(), machine(target), target.numerics, 2)
+        wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 2)
         found[size] = tiling._planned(wanted, made, cast(Any, costs), ())
         assert found[size].cycles <= plan_network(*wanted.arguments).cycles
     assert found[32768].paired and not found[1536].paired
-    few = made.planned(not found[32768].rolled, found[32768].paired)
+    few = to_plan(made.graph, not found[32768].rolled, found[32768].paired)
     assert len(few.rolls) == 1
