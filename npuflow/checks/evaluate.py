@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -103,6 +103,8 @@ class Score:
     unlike: Mapping[str, int] = field(default_factory=dict)
     # which values of the metric's figures are
     better: Literal["higher", "lower"] = "higher"
+    # outputs on which the first figure depends, where it is kept
+    reads: tuple[str, ...] = ()
 
     @property
     def delta(self) -> dict[str, float]:
@@ -127,6 +129,13 @@ class Score:
         lost = self.delta[watch] if self.better == "lower" else -self.delta[watch]
         return lost / max(1.0, abs(self.baseline[watch]))
 
+    @property
+    def kept(self) -> bool:
+        """Whether the float model has the first figure too, and it is at most a point worse."""
+        watch = next(iter(self.figures))
+        counts = watch in self.beside and (watch != "agreement" or self.agreement is not None)
+        return counts and self.loss <= POINT
+
 
 def score(
     samples: Iterable[tuple[Mapping[str, Array], Any]],
@@ -149,7 +158,7 @@ def score(
             own, real = metric.total(kept.mine), metric.total(kept.theirs)
         return Score(
             name, len(kept.mine), own, real, kept.sqnr_db, kept.agreement, npu_macs, unlike=kept.unlike,
-            better=metric.better,
+            better=metric.better, reads=tuple(kept.noise) if len(kept.noise) == 1 else (),
         )
     labels: list[Any] = []
     mine: list[dict[str, Array]] = []
@@ -167,12 +176,41 @@ def score(
         n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)
     ]
     apart = {n: count for n in truth if (count := unlike(truth[n], outputs[n]))}
-    return Score(
-        name, len(labels), figures(metric, name, outputs, truth, given),
-        figures(metric, name, truth, truth, given),
+    found = figures(metric, name, outputs, truth, given)
+    scored = Score(
+        name, len(labels), found, figures(metric, name, truth, truth, given),
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
         unlike=apart, better=metric.better,
     )
+    if not scored.kept:
+        return scored
+
+    def figure(changed: Mapping[str, Array]) -> float | None:
+        with np.errstate(all="ignore"):
+            try:
+                return figures(metric, name, {**outputs, **changed}, truth, given)[next(iter(found))]
+            except DataError:
+                return None
+
+    return replace(scored, reads=_reads(outputs, figure, found[next(iter(found))]))
+
+
+def _reads(
+    outputs: Mapping[str, Array], figure: Callable[[Mapping[str, Array]], float | None], made: float
+) -> tuple[str, ...]:
+    """The outputs of which a metric's figure changes, or cannot be had, where they have the opposite sign."""
+    if len(outputs) == 1:
+        return tuple(outputs)
+    return tuple(name for name in outputs if figure({name: _opposite(outputs[name])}) != made)
+
+
+def _opposite(array: Array) -> Array:
+    if is_ragged(array):
+        held = np.empty(len(array), object)
+        for i, one in enumerate(array):
+            held[i] = _opposite(one)
+        return held
+    return ~array if array.dtype == bool else -array if array.dtype.kind in "fiu" else array
 
 
 def figures(

@@ -88,10 +88,12 @@ def _counted(rows: Sequence[ZooRow]) -> Iterator[str]:
     judged = [row for row in built if row.drop is not None]
     low = [row for row in judged if (row.drop or 0.0) > POINT]
     silent = [f"{row.network} on {row.target}" for row in low if not row.notes]
+    noted = sum(bool(row.notes) for row in judged) - (len(low) - len(silent))
     if judged:
         yield (
             f"Of {counted(len(judged), 'score')} that are shares, {len(judged) - len(low)} are at most one "
-            f"point below the float network's{_lower(len(low), silent)}."
+            f"point below the float network's, {noted} of them with a warning all the same"
+            f"{_lower(len(low), silent)}."
         )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.base.wording import counted
-from npuflow.checks.evaluate import CLEAR, POINT, Score
+from npuflow.checks.evaluate import CLEAR, Score
 from npuflow.input.data.splits import VERIFIED_FROM
 from npuflow.ir.noise import EXACT
 from npuflow.strategies import Budget
@@ -15,6 +15,7 @@ from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.output_check import JudgedOutput
 
 MORE = "npuflow show verdict RECIPE"
+MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
 MANY = 200                                # answers above which their share is enough
 FEW = 8                                   # samples below which a good verdict says little
 ENOUGH = 50                               # evaluation samples from which on their metric counts
@@ -25,13 +26,13 @@ AGREE = 0.95                              # share of equal answers there; of few
 
 @dataclass(frozen=True)
 class Statement:
-    """`ok`: None where nothing could be judged. `noise`: nothing is wrong but that there is more of it than
-    is asked for."""
+    """`ok`: None where nothing could be judged. `noisy`: outputs of which nothing is wrong but that they have
+    more noise than is asked for."""
 
     ok: bool | None
     text: str
     hint: str = ""
-    noise: bool = False
+    noisy: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
         """As facts of a step's summary, which the command line takes its last line from."""
@@ -105,7 +106,7 @@ def statement(
         if culprit is not None and culprit.after > culprit.before:
             part = "most of the error" if _alone(culprit) else "the largest part of the error"
             text += f'; {part} comes from "{culprit.layer}"'
-        return Statement(False, text, advice.hint, noise=True)
+        return Statement(False, text, advice.hint, tuple(one.output.name for one in poor))
     if inputs:
         text = (
             "the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: "
@@ -151,9 +152,26 @@ def _answers(equal: float, compared: int) -> str:
     return f"{round(equal * compared)} of {compared} answers equal"
 
 
-def unsteady(outputs: Sequence[JudgedOutput]) -> str:
-    """What to say of outputs whose figures differ from part to part of the samples; "" where none does."""
-    found = sorted((one for one in outputs if one.unsteady), key=lambda one: min(one.parts_db))
+@dataclass(frozen=True)
+class Doubt:
+    """Something to look at beside the sentence, and what to try."""
+
+    text: str
+    hint: str
+
+
+def doubts(
+    outputs: Sequence[JudgedOutput], bias: Doubt | None, said: Statement, score: Score | None
+) -> list[Doubt]:
+    """Outputs whose figures differ from part to part of the samples, unless a metric of them is kept; a bias
+    between the program and its QDQ model, unless the program is good and so is its metric."""
+    apart = _unsteady([one for one in outputs if one.unsteady and not settled(score, [one.output.name])])
+    found = [Doubt(apart, MORE_SAMPLES)] if apart else []
+    return [*found, bias] if bias is not None and not (said.ok and settled(score, ())) else found
+
+
+def _unsteady(outputs: Sequence[JudgedOutput]) -> str:
+    found = sorted(outputs, key=lambda one: min(one.parts_db))
     if not found:
         return ""
     worst, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -169,17 +187,18 @@ def _alone(culprit: NoiseSource) -> bool:
     return culprit.after >= culprit.before + 3.0
 
 
-def _kept(score: Score) -> bool:
-    """Whether the metric of the one output of a network is at most a point below the float network's."""
-    watch = next(iter(score.figures))
-    counts = watch in score.beside and (watch != "agreement" or score.agreement is not None)
-    return counts and score.samples >= ENOUGH and len(score.sqnr_db) == 1 and score.loss <= POINT
+def settled(score: Score | None, names: Iterable[str]) -> bool:
+    """Whether a metric that depends on all these outputs, or parts of them, is at most a point below the
+    float network's, on enough samples."""
+    if score is None or score.samples < ENOUGH or not score.kept:
+        return False
+    return all(any(name == one or name.startswith(f"{one} (") for one in score.reads) for name in names)
 
 
 def evaluated(said: Statement, score: Score | None) -> Statement:
     """The sentence once an evaluation is there: it adds its figures, and what they say counts: where they are
-    poor although the calibration samples looked well, and where the metric of a network's one output is kept
-    although its decibels are fewer than those asked for."""
+    poor although the calibration samples looked well, and where a metric of the outputs is kept although
+    their decibels are fewer than those asked for."""
     if score is None:
         return said
     # Of the first output, where that is a row of scores: the largest of other numbers is no answer. Other
@@ -198,7 +217,7 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
         what = f"its answer is the float model's on {100 * same:.1f} % of them"
     elif poor:
         what = f'the output "{poor[0][1]}" has {poor[0][0]:.1f} dB there'
-    elif said.noise and _kept(score):
+    elif said.noisy and settled(score, said.noisy):
         return Statement(True, f"{figures}, as good as the float model's, although {said.text}", said.hint)
     else:
         return Statement(said.ok, f"{said.text}; {figures}", said.hint)

@@ -301,6 +301,8 @@ def scored(files: Files, graph: Graph, share: float, program: SampleModel, table
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)
     # rows that a selection keeps are no numbers to compare place by place
     known = {name: level for name, level in score.sqnr_db.items() if graph.type(name).is_static}
+    if score.reads:                        # what goes on as state decides the outputs of the next steps
+        score = replace(score, reads=(*score.reads, *(made for made, _ in graph.state)))
     if score.agreement is None and table.metric == "agreement" and getattr(metric, "axis", None) is not None:
         score = replace(score, agreement=score.figures["agreement"])
     return replace(score, left_out=broken, sqnr_db=known)

@@ -14,6 +14,7 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.onnx.run import CannotRunError
+from npuflow.report.statement import Doubt
 from npuflow.stages.parse import Parsed
 from npuflow.stages.qdq import Qdq
 from npuflow.stages.quantize import Quantized
@@ -67,9 +68,15 @@ class QdqComparison(Artifact):
         reported = self.warnings()
         return {**found, "warning": "; ".join(reported), "warning_hint": HINT} if reported else found
 
+    @property
+    def bias(self) -> Doubt | None:
+        """That layers of the QDQ model give other codes than the program's, and what to do."""
+        one = self.verdict
+        return Doubt(one.text, HINT) if one is not None and one.kind == "bias" else None
+
     def warnings(self) -> list[str]:
-        """What makes the QDQ model unfit to stand for the program."""
-        reported = [self.verdict.text] if self.verdict is not None and self.verdict.kind == "bias" else []
+        """What makes the QDQ model unfit to stand for the program, whatever the program is worth."""
+        reported: list[str] = []
         if not self.loads:
             reported.append(f"the QDQ model cannot be used: {self.reason}")
         if self.missing:

@@ -21,7 +21,7 @@ from npuflow.report.gate.figures import HeadlineFigures, first_score, worst
 from npuflow.report.gather import BINS, ReportSources, report_data
 from npuflow.report.page import render
 from npuflow.report.profile import profile
-from npuflow.report.statement import Statement, evaluated
+from npuflow.report.statement import Statement, doubts, evaluated
 from npuflow.report.suggest import of_network
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
@@ -69,7 +69,11 @@ class Report(Artifact):
     def summary(self) -> dict[str, Any]:
         """What the build says of the accuracy, now that the evaluation is known."""
         one = self.data["accuracy"]
-        return dict(Statement(one["ok"], one["text"], one["hint"]).facts())
+        found = dict(Statement(one["ok"], one["text"], one["hint"]).facts())
+        if one["doubts"]:
+            texts, hints = ("; ".join(doubt[part] for doubt in one["doubts"]) for part in ("text", "hint"))
+            found |= {"warning": texts, "warning_hint": hints}
+        return found
 
     def products(self) -> dict[str, str]:
         return {"report": PAGE, "report.json": DATA}
@@ -125,7 +129,8 @@ def report(
     extrema = channels.content if channels is not None else {}
     stretches = {name: one.stretches for name, one in fidelity.tensors.items()}
     reported = of_network(parse.graph, known.content, ranges, _codes(quantize.graph), extrema, stretches)
-    said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
+    score = evaluate.score if evaluate is not None else None
+    said = evaluated(verdict.statement, score)
     log(f"{said.text}; {said.hint}" if said.hint else said.text)
     alone = sensitivity or Sensitivity((), np.zeros((0, 0, 0)))
     wider = widened(parse.graph, chosen.overrides, alone.names, alone.noise)
@@ -155,6 +160,7 @@ def report(
         suggestions=reported,
         channels=extrema,
         accuracy=said,
+        doubts=doubts(verdict.outputs, checks.qdq_check.bias, said, score),
         outputs=judged(verdict.outputs),
         figures=_figures(checks, clock.totals(), codegen.size),
         energy=None if checks.energy is None else checks.energy.plain(),

@@ -17,7 +17,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement, unsteady
+from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import PlacedNetwork
@@ -47,7 +47,6 @@ from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 from npuflow.whole.execute.executor import real_outputs
 
 ELSEWHERE = "npuflow why accuracy RECIPE (a layer of the host makes the output: fixes are measured of others)"
-MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
 
 
@@ -112,8 +111,6 @@ class Verdict(
                 found |= {"most_clipped": f"{share:.2g} % of {name}" if share < 99.5 else f"all of {name}"}
         if self.better is not None:
             found |= {"warning": self.better.text, "warning_hint": 'method = "auto", or leave it out'}
-        elif apart := unsteady(self.outputs):
-            found |= {"warning": apart, "warning_hint": MORE_SAMPLES}
         return {**found, **said.facts()}
 
 

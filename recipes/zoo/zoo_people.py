@@ -36,7 +36,7 @@ def person(rng: np.random.Generator, face: np.ndarray, ground: np.ndarray) -> tu
 def people(part: int) -> Samples:
     """Pictures of 256, 0 to 1; the label is 1 for each pixel of the person."""
     rng = np.random.default_rng(1500 + part)
-    for i, ground in enumerate(photos(part, (48, 40)[part], SIZE)):
+    for i, ground in enumerate(photos(part, (48, 50)[part], SIZE)):
         picture, where = person(rng, faces(part)[i], (0.5 * ground + rng.uniform(40, 120)).astype(np.uint8))
         yield f"{i}", picture.astype(np.float32)[None] / 255, where.astype(int)
 

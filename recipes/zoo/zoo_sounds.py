@@ -152,7 +152,7 @@ def evaluation_frames() -> Samples:
 def strings(part: int) -> Samples:
     """2 s of plucked strings at 22,050 Hz; the label is [172, 88], the notes of a piano that sound."""
     rng, rate, length = np.random.default_rng(500 + part), 22050, 43844
-    for i in range((24, 24)[part]):
+    for i in range((24, 50)[part]):
         sound, roll = np.zeros(length), np.zeros((172, 88), int)
         for _ in range(int(rng.integers(2, 7))):
             note, begin = int(rng.integers(20, 64)), int(rng.integers(0, length // 2))

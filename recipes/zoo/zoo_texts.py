@@ -126,7 +126,7 @@ def standard(picture: np.ndarray) -> np.ndarray:
 def pages(part: int) -> Samples:
     """Pages of 320; the label is the boxes of their lines."""
     rng = _rng(part, 3)
-    for i in range((48, 32)[part]):
+    for i in range((48, 50)[part]):
         picture, boxes, _ = page(rng, 320)
         yield f"{i}", standard(picture[:, :, ::-1]), boxes
 
@@ -210,7 +210,7 @@ def evaluation_captchas() -> Samples:
 def letters(part: int) -> Samples:
     """Patterned pictures of 416 with four letters, BGR, 0 to 255; the label is their boxes."""
     rng = _rng(part, 6)
-    for i in range((40, 32)[part]):
+    for i in range((40, 50)[part]):
         cells = (int(rng.integers(3, 12)), int(rng.integers(3, 12)), 3)
         coarse = Image.fromarray(rng.integers(40, 216, cells).astype(np.uint8))
         picture = coarse.resize((416, 416), Image.Resampling.BICUBIC)

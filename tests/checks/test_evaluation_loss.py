@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from npuflow import build
+from npuflow.checks import evaluate as scoring
 from npuflow.checks.evaluate import Score
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
+from npuflow.metrics import Metric, Outputs
 from npuflow.stages.evaluate import Evaluation, score_axes
 from tests.networks.floats import Net
 from tests.networks.onnx_text import model
@@ -57,6 +60,34 @@ def test_another_largest_value_of_what_is_no_row_of_scores_is_no_other_answer() 
     assert warning(score) == ""                                     # a map: `agreement` is of its places
     assert "10.0 points worse" in warning(replace(score, agreement=0.9))
     assert warning(replace(score, agreement=0.9, sqnr_db={"y": 31.0})) == ""      # ties
+
+
+class Fixed:
+    """Gives the same outputs for every sample."""
+
+    def __init__(self, **outputs: np.ndarray) -> None:
+        self.outputs = outputs
+
+    def run_many(self, samples: Sequence[object]) -> list[dict[str, np.ndarray]]:
+        return [dict(self.outputs)] * len(samples)
+
+
+def test_outputs_that_the_metric_depends_on_are_known_where_it_is_kept() -> None:
+    """A metric that looks at the shape of another output does not depend on it."""
+    pair = {"sure": np.array([[0.9]], np.float32), "box": np.array([[1.0, 2.0]], np.float32)}
+
+    class Found(Metric):
+        needs_labels = False
+
+        def __call__(self, outputs: Outputs, reference: Outputs, labels: object) -> dict[str, float]:
+            scores = next(a for a in outputs.values() if a.shape[-1] == 1)
+            return {"found": float((scores > 0.5).mean())}
+
+    feeds = [({}, None)] * 3
+    kept = scoring.score(feeds, Fixed(**pair), Fixed(**pair), Found(), "found", 1.0)
+    assert kept.reads == ("sure",)
+    off = Fixed(**pair | {"sure": np.array([[0.1]], np.float32)})
+    assert scoring.score(feeds, off, Fixed(**pair), Found(), "found", 1.0).reads == ()
 
 
 @pytest.mark.parametrize(

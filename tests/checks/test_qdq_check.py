@@ -217,12 +217,11 @@ def test_a_build_says_it_and_warns_of_a_bias_alone(folder: Path, made: Result, q
     shutil.copytree(kept.object_path(made.outputs["qdq"]), edit)
     (edit / FILE).write_bytes(edited(qdq, shifted("a", 1)))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
-    reported = product(folder, result, "qdq_check", QdqComparison).summary()
-    assert (
-        reported["part_by"] == "bias"
-        and "differ by a bias" in reported["warning"]
-        and "trust the program" in reported["warning_hint"]
-    )
+    reported = product(folder, result, "qdq_check", QdqComparison)
+    assert reported.summary()["part_by"] == "bias" and "warning" not in reported.summary()
+    assert reported.bias is not None
+    assert "differ by a bias" in reported.bias.text and "trust the program" in reported.bias.hint
+    assert plain.bias is None
 
 
 def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Result, qdq: bytes) -> None:

@@ -17,7 +17,7 @@ from npuflow.ir.types import QuantType, TensorType, Value
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import Advice, JudgedOn, Statement, evaluated, figures, statement
+from npuflow.report.statement import Advice, Doubt, JudgedOn, Statement, doubts, evaluated, figures, statement
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from npuflow.tune.error import outputs_of
@@ -240,19 +240,21 @@ def test_an_evaluation_that_is_poor_counts_more_than_samples_that_look_well() ->
 
 def test_a_metric_that_is_kept_counts_more_than_decibels() -> None:
     """18.3 dB, and all characters are right."""
-    noisy = Statement(False, 'the output "y" is far from the float model\'s: 18.3 dB', "wider", noise=True)
-    score = Score("characters", 60, {"characters": 0.995}, {"characters": 1.0}, {"y": 18.0}, None, 1.0)
+    text, both = 'the output "y" is far from the float model\'s: 18.3 dB', ("y", "z (part)")
+    noisy, levels = Statement(False, text, "wider", both), {"y": 18.0, "z": 15.0}
+    figures = {"characters": 0.995}, {"characters": 1.0}
+    score = Score("characters", 60, *figures, levels, None, 1.0, reads=("y", "z"))
     said = evaluated(noisy, score)
     assert said.ok is True and said.text.startswith("characters 0.995 (float 1) on 60 evaluation samples, as")
     assert "18.3 dB" in said.text
     for other in (
         replace(score, figures={"characters": 0.97}), replace(score, samples=20),
-        replace(score, sqnr_db={"y": 18.0, "state": 15.0}), replace(score, sqnr_db={"y": 4.0}),
+        replace(score, reads=("y",)), replace(score, sqnr_db={"y": 4.0}),
         replace(score, figures={"sqnr_db": 18.0}, baseline={"sqnr_db": 200.0}),
         replace(score, figures={"agreement": 0.5}, baseline={"agreement": 1.0}),      # of no row of scores
     ):
         assert evaluated(noisy, other).ok is False
-    assert evaluated(replace(noisy, noise=False), score).ok is False       # samples that are unlike, NaN
+    assert evaluated(replace(noisy, noisy=()), score).ok is False       # samples that are unlike, NaN
 
 
 def test_an_arg_max_that_hardly_any_noise_moves_is_no_alarm() -> None:
@@ -332,10 +334,24 @@ def test_a_figure_is_given_with_what_it_may_be_off() -> None:
 )
 def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool) -> None:
     made = Verdict((parted(*parts),), 16)
-    assert ("warning" in made.summary()) == warns
+    found = doubts(made.outputs, None, made.statement, None)
+    assert bool(found) == warns
     if warns:
-        said = made.summary()["warning"]
+        said = found[0].text
         assert f'the output "y" has from {min(parts)} to {max(parts)} dB' in said and made.statement.ok
+
+
+def test_a_metric_that_is_kept_settles_what_would_be_doubts() -> None:
+    outputs = (parted(15.0, 25.0, 26.0, 25.0),)
+    good, bias = Statement(True, "every output is close"), Doubt("a bias", "trust the program")
+    score = Score("top1", 60, {"top1": 0.9}, {"top1": 0.9}, {"y": 20.0}, None, 1.0, reads=("y",))
+    assert doubts(outputs, bias, good, score) == []
+    for other in (
+        replace(score, reads=("z",)), replace(score, samples=20), replace(score, figures={"top1": 0.8}),
+    ):
+        assert '"y" has from 15.0 to 26.0 dB' in doubts(outputs, None, good, other)[0].text
+    assert doubts((), bias, good, replace(score, samples=20)) == [bias]
+    assert doubts((), bias, replace(good, ok=False), score) == [bias]
 
 
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
