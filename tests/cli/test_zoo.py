@@ -17,6 +17,7 @@ from commandline import Ran, fresh
 from onnx import parser
 
 from npuflow.cli import _zoo, main
+from npuflow.cli._zoo_page import ZooRow, page
 from npuflow.flow.interrupt import Interrupted
 
 NETS = {
@@ -204,3 +205,15 @@ def test_what_options_name_is_told_before_anything_is_built(zoo: Zoo, words: lis
 def test_a_folder_without_recipes_is_an_error(zoo: Zoo, tmp_path: Path) -> None:
     done = zoo(of=tmp_path)
     assert done.code == 2 and "no recipes in" in done.err and "NF-USAGE-420" in done.err
+
+
+def row(network: str, score: float, *notes: str) -> ZooRow:
+    return ZooRow(network, "edge-4t", "built", {"evaluate": {"top1": score, "float": 0.9}}, notes=list(notes))
+
+
+def test_the_page_counts_scores_that_fell_and_warnings_of_those_that_did_not() -> None:
+    rows = [row("a", 0.9), row("b", 0.895, "far"), row("c", 0.8, "worse"), row("d", 0.8)]
+    assert (
+        "Of 4 scores that are shares, 2 are at most one point below the float network's, 1 of them with a "
+        "warning all the same; 2 are lower, 1 of them with a warning, without one d on edge-4t."
+    ) in page(rows, picture=False)
