@@ -25,6 +25,8 @@ LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key,
 CHUNK = 32                                       # samples whose inputs are in memory at once
 # what a figure may lose before that is a warning: a point, which 1 - 0.99 is a hair above
 POINT = 0.01 + 1e-9
+MANY = 32                                        # numbers of an embedding at least
+SURE = 0.1                                       # what a Softmax gives the greatest of scores, on average
 CLEAR = 30.0     # dB of an output from which on another arg-max is a tie or no answer at all
 
 
@@ -280,9 +282,22 @@ def _agreement(
     outputs: Mapping[str, Array], truth: Mapping[str, Array], names: Sequence[str]
 ) -> float | None:
     """Of the first output, if it is a row of scores."""
-    if not names or is_ragged(truth[names[0]]) or truth[names[0]].ndim != 2 or truth[names[0]].shape[1] < 2:
+    rows = truth[names[0]] if names else np.zeros(0)
+    if is_ragged(rows) or rows.ndim != 2 or rows.shape[1] < 2 or not _are_scores(rows):
         return None
-    return float(np.mean(outputs[names[0]].argmax(1) == truth[names[0]].argmax(1)))
+    return float(np.mean(outputs[names[0]].argmax(1) == rows.argmax(1)))
+
+
+def _are_scores(rows: Array) -> bool:
+    """Whether the greatest number of a row [samples, numbers] is an answer. Of an embedding it is one of
+    many numbers of the same size: a vector of length one, or one of which a Softmax gives no number a tenth.
+    Probabilities of several classes that may hold at once are scores too."""
+    if rows.shape[1] < MANY:
+        return True
+    held = rows.astype(np.float64)
+    if held.min() >= 0 and held.max() <= 1:
+        return not np.allclose(np.linalg.norm(held, axis=1), 1.0, atol=0.01)
+    return float(np.mean(1 / np.exp(held - held.max(1, keepdims=True)).sum(1))) >= SURE
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from npuflow.checks.evaluate import Score
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
-from npuflow.metrics import Metric, Outputs
+from npuflow.metrics import METRICS, Metric, Outputs
 from npuflow.stages.evaluate import Evaluation, score_axes
 from tests.networks.floats import Net
 from tests.networks.onnx_text import model
@@ -72,6 +72,16 @@ class Fixed:
         return [dict(self.outputs)] * len(samples)
 
 
+class Listed:
+    """Gives a row for each number of a sample."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+
+    def run_many(self, samples: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        return [{"y": self.rows[sample["x"]]} for sample in samples]
+
+
 def test_outputs_that_the_metric_depends_on_are_known_where_it_is_kept() -> None:
     """A metric that looks at the shape of another output does not depend on it."""
     pair = {"sure": np.array([[0.9]], np.float32), "box": np.array([[1.0, 2.0]], np.float32)}
@@ -88,6 +98,30 @@ def test_outputs_that_the_metric_depends_on_are_known_where_it_is_kept() -> None
     assert kept.reads == ("sure",)
     off = Fixed(**pair | {"sure": np.array([[0.1]], np.float32)})
     assert scoring.score(feeds, off, Fixed(**pair), Found(), "found", 1.0).reads == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"),
+    [("logits", True), ("probabilities", True), ("tags", True), ("embedding", False), ("unit", False)],
+)
+def test_the_greatest_number_of_an_embedding_is_no_answer(kind: str, answers: bool) -> None:
+    """Another one is the greatest there after hardly any noise, and that is no reason for a warning."""
+    rng = np.random.default_rng(1)
+    made = rng.normal(size=(60, 128))
+    if kind in ("logits", "probabilities", "tags"):
+        made[np.arange(60), rng.integers(0, 128, 60)] += 9.0
+    if kind == "probabilities":
+        made = np.exp(made) / np.exp(made).sum(1, keepdims=True)
+    elif kind == "tags":
+        made = 1 / (1 + np.exp(4 - made))
+    elif kind == "unit":
+        made = np.maximum(made, 0) / np.linalg.norm(np.maximum(made, 0), axis=1, keepdims=True)
+    noisy = made + 0.2 * np.abs(made).mean() * rng.normal(size=made.shape)
+    feeds = [({"x": np.array([i])}, None) for i in range(60)]
+    program, real = (Listed(rows.astype(np.float32)) for rows in (noisy, made))
+    score = scoring.score(feeds, program, real, METRICS["agreement"](), "agreement", 1.0)
+    assert (score.agreement is not None) == answers
+    assert answers or (score.figures["agreement"] < 0.95 and score.loss == 0.0 and not score.kept)
 
 
 @pytest.mark.parametrize(
