@@ -11,7 +11,6 @@ from npuflow.base.wording import counted
 from npuflow.cli._files import write_file
 
 PAGE, PICTURE, SCORES = "zoo.md", "zoo.svg", "evaluate"
-POINT = 1.0 + 1e-7                        # percentage points of a score that need no warning
 COLUMNS = (
     "network", "target", "score", "float", "program", "agreement", "SQNR, dB", "cycles", "MB", "energy, uJ",
     "gap", "build, s", "warnings",
@@ -77,6 +76,8 @@ def page(rows: Sequence[ZooRow], *, picture: bool) -> str:
 
 
 def _counted(rows: Sequence[ZooRow]) -> Iterator[str]:
+    from npuflow.checks.evaluate import POINT
+
     built = [row for row in rows if row.status == "built"]
     networks, targets = len({row.network for row in rows}), len({row.target for row in rows})
     what = f"{counted(networks, 'network')}, {counted(targets, 'target')}"
@@ -86,7 +87,7 @@ def _counted(rows: Sequence[ZooRow]) -> Iterator[str]:
         if number:
             yield f"{number} {status}."
     judged = [row for row in built if row.drop is not None]
-    low = [row for row in judged if (row.drop or 0.0) > POINT]
+    low = [row for row in judged if (row.drop or 0.0) > 100 * POINT]
     silent = [f"{row.network} on {row.target}" for row in low if not row.notes]
     noted = sum(bool(row.notes) for row in judged) - (len(low) - len(silent))
     if judged:
