@@ -161,8 +161,7 @@ def report(
         channels=extrema,
         accuracy=said,
         doubts=doubts(verdict.outputs, checks.qdq_check.bias, said, score),
-        outputs=judged(verdict.outputs),
-        figures=_figures(checks, clock.totals(), codegen.size),
+        outputs=judged(verdict.outputs), figures=_figures(checks, clock.totals(), codegen.size),
         energy=None if checks.energy is None else checks.energy.plain(),
     )
     data = report_data(sources)
