@@ -79,6 +79,7 @@ SMOOTH_ROWS = 64             # places of an activation that a sample is looked a
 SMOOTH_SAMPLES = 16
 SMOOTH_ENOUGH = 0.98         # of the error that a migration must not exceed
 EQUALIZE_SETTLED = 1e-3      # no scale changes by more than this share: done
+EQUALIZE_ROOM = 1.5          # times what samples had: how near a scaled channel may come to a clip that stays
 
 # Codes of boxes
 BOX_ROOM = 1.25              # beyond the extrema that calibration saw

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,9 +21,10 @@ from npuflow.tune.correct.absorb import absorb
 from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.channel_ends import channel_ends
 from npuflow.tune.correct.config import Equalize
-from npuflow.tune.correct.equalize import equalise
+from npuflow.tune.correct.equalize import equalise, scaled
 from npuflow.tune.correct.groups import groups
 from npuflow.tune.correct.prepare import prepare
+from npuflow.tune.improve import NETWORK
 from npuflow.tune.judge import Judge
 from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import USUAL, Array, Feed, Net, floats, quantised
@@ -179,6 +182,43 @@ def test_a_target_without_clamps_per_channel_keeps_its_clips() -> None:
     done = equalise(net.graph("logits"), BARE, 20, 1e6)
     assert node(done.graph, "e1").op.clip == (0.0, 6.0)
     assert [bool(g.obstacle) for g in done.groups] == [False, True, True, True, True]
+
+
+def test_channels_that_a_common_clip_does_not_reach_are_scaled() -> None:
+    """The bounds stay; what reaches one on samples keeps its scale, and so the network its function."""
+    net = inverted(5)
+    graph, feeds = net.graph("logits"), net.feeds(16)
+    clipped = [n.outputs[0] for n in graph.nodes if n.op.clip == (0.0, 6.0)]
+    ends = channel_ends(graph, clipped, feeds)
+    done = equalise(graph, BARE, 20, 1e6, ends=ends)
+    assert not any(g.obstacle for g in done.groups)
+    assert all(node(done.graph, v).op.clip == (0.0, 6.0) for v in clipped)
+    for group, scale in zip(done.groups, done.scales, strict=True):
+        assert scale is not None
+        for value in (v for v in group.values if v in ends):
+            assert (scale[ends[value][1] * 1.5 >= 6.0] == 1.0).all()
+            assert (ends[value][1] / scale <= 6.0 * (1 + 1e-6)).all()
+    assert any(scale is not None and (scale != 1.0).any() for scale in done.scales[1:])
+    for feed in feeds:
+        made, real = floats(done.graph, feed)["logits"], floats(graph, feed)["logits"]
+        np.testing.assert_allclose(made, real, rtol=1e-3, atol=1e-3)
+
+
+def test_a_build_for_one_scale_a_tensor_scales_between_clips() -> None:
+    """One channel of a depthwise chain is 64 times as small as the others, and what reads it 64 times as
+    large: by 6 dB and more."""
+    net = inverted(3)
+    graph, feeds = net.graph("logits"), net.feeds(24)
+    ends = channel_ends(graph, [n.outputs[0] for n in graph.nodes if n.op.clip == (0.0, 6.0)], feeds)
+    for value, (_, high) in ends.items():
+        group = next(g for g in groups(graph, BARE, ends) if value in g.values)
+        graph = scaled(graph, group, np.where(np.arange(8) == high.argmin(), 64.0, 1.0), clips=False)
+    target = Target(numerics=replace(USUAL, per_channel_clamp=False, per_channel_weights=False))
+    judge = Judge(graph, feeds[:8], feeds[8:])
+    setup = QuantisationSetup(judge, Calibrate(), Quantize(weights=Weights(per="tensor")), target)
+    done = prepare(graph, Equalize(absorb="off", smooth="off"), setup)
+    assert any(t.kept and t.layer == NETWORK for t in done.trials)
+    assert setup.error(done.graph) < 0.25 * setup.error(graph)
 
 
 @pytest.mark.parametrize(("pad", "taken"), [(0, True), (1, False)])

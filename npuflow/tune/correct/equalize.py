@@ -4,7 +4,8 @@ range of its own. Exact in float.
 Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight
 equalization and bias correction", 2019, section 4.1. Here a scale reaches all values that operators tie
 together (a chain of residual additions, say), and the bounds of a fused clip follow their channel, so that
-the network's function stays what it was.
+the network's function stays what it was. Where a target clamps all channels alike the bounds stay, and with
+them the channels that reach one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.op import Bound
 from npuflow.ir.types import Array
 from npuflow.tune import tuned
-from npuflow.tune.correct.groups import ChannelGroup, LinearLayer, groups
+from npuflow.tune.correct.groups import ChannelGroup, LinearLayer, bounded, groups
 
 Real = npt.NDArray[np.float64]
 Change = Callable[[Real], Real]
@@ -43,15 +44,18 @@ def equalise(
     rounds: int,
     limit: float,
     values: Mapping[str, Real] = MappingProxyType({}),
+    ends: Mapping[str, tuple[Real, Real]] = MappingProxyType({}),
 ) -> Equalised:
     """Scale every group of values until the largest weights that make a channel and that read it are equal.
 
     Groups are gone through one after the other, `rounds` times or until scales settle; no scale
     passes `limit` or 1 / `limit`. `values`: by value the largest magnitude of each channel. Where it is
     known, a channel takes as much of the range of the weights that read it as of the range of the values
-    themselves or of the weights that make it, whichever is more.
+    themselves or of the weights that make it, whichever is more. `ends`: by value the least and greatest
+    number of each channel. Where they are known and the target clamps all channels alike, a clip stays as it
+    is: no channel is scaled up so far that it would reach a bound, and none is scaled that reaches one.
     """
-    found = groups(graph, numerics)
+    found = groups(graph, numerics, ends)
     peaks = {}
     for group in found:
         for layer in (*group.makers, *group.readers):
@@ -61,18 +65,23 @@ def equalise(
             peaks[layer.node.outputs[0]] = rows.reshape(*rows.shape[:2], -1).max(2)
     free = [i for i, g in enumerate(found) if not g.obstacle]
     scales = {i: np.ones(len(peaks[found[i].makers[0].node.outputs[0]])) for i in free}
+    stay = not numerics.per_channel_clamp
+    held = {i: _held(found[i], ends) for i in free if stay}
     for _ in range(rounds):
         largest = 0.0
         for i in free:
             own = [values[v] / scales[i] for v in found[i].values if v in values]
-            step = np.clip(scales[i] * _step(found[i], peaks, own), 1 / limit, limit) / scales[i]
+            wanted = np.clip(scales[i] * _step(found[i], peaks, own), 1 / limit, limit)
+            if stay:
+                wanted = np.where(held[i] >= 1.0, 1.0, np.maximum(wanted, held[i]))
+            step = wanted / scales[i]
             scales[i] = scales[i] * step
             _scale(found[i], peaks, step)
             largest = max(largest, float(np.abs(np.log(step)).max()))
         if largest < tuned.EQUALIZE_SETTLED:
             break
     for i in free:
-        graph = scaled(graph, found[i], scales[i])
+        graph = scaled(graph, found[i], scales[i], not stay)
     return Equalised(prune(graph), tuple(found), tuple(scales.get(i) for i in range(len(found))))
 
 
@@ -100,15 +109,29 @@ def _scale(group: ChannelGroup, peaks: dict[str, Real], step: Real) -> None:
         peaks[reader.node.outputs[0]] = held * step[reader.channels(len(step), len(held))]
 
 
-def scaled(graph: Graph, group: ChannelGroup, scale: Real) -> Graph:
-    """The same network with the channels of a group's values divided by `scale`."""
+def _held(group: ChannelGroup, ends: Mapping[str, tuple[Real, Real]]) -> Real | float:
+    """By channel the least scale with which it stays off the bounds of clips that do not move; 1 and more: it
+    reaches them as it is."""
+    least: Real | float = 0.0
+    for node in (maker.node for maker in group.makers if bounded(maker.node)):
+        for bound, end in zip(node.op.clip or (), ends[node.outputs[0]], strict=True):
+            limit = np.asarray(bound, np.float64)
+            used = np.divide(end * tuned.EQUALIZE_ROOM, limit, out=np.zeros_like(end), where=limit != 0.0)
+            least = np.maximum(least, used)
+    return least
+
+
+def scaled(graph: Graph, group: ChannelGroup, scale: Real, clips: bool = True) -> Graph:
+    """The same network with the channels of a group's values divided by `scale`. `clips`: so are the bounds
+    of fused clips; else no channel reaches them, or its scale is 1."""
     edit = Edit(graph)
     for layer in group.makers:
         shape = [-1 if d == layer.out_axis else 1 for d in range(edit.const(layer, 1).ndim)]
         edit.put(layer, 1, edit.const(layer, 1) / scale.reshape(shape))
         if edit.has(layer, 2):
             edit.put(layer, 2, np.broadcast_to(edit.const(layer, 2).reshape(-1), scale.shape) / scale)
-        edit.clip(layer, lambda bound: bound / scale)
+        if clips:
+            edit.clip(layer, lambda bound: bound / scale)
     for layer in group.readers:
         rows = layer.rows(edit.const(layer, 1))
         places = layer.channels(len(scale), len(rows))

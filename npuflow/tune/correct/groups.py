@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from math import inf
 
@@ -74,8 +75,9 @@ def linear(graph: Graph, node: Node) -> LinearLayer | None:
     return LinearLayer(node, axis, group)
 
 
-def groups(graph: Graph, numerics: Numerics) -> list[ChannelGroup]:
-    """Every set of values between layers, in the order of the graph."""
+def groups(graph: Graph, numerics: Numerics, seen: Container[str] = ()) -> list[ChannelGroup]:
+    """Every set of values between layers, in the order of the graph. `seen`: values whose channels' ends are
+    known: a clip that the target has for all channels alike is no obstacle there."""
     layers = {n.outputs: linear(graph, n) for n in graph.nodes}
     probe = Probe(graph)
     passing = {n.outputs: layers[n.outputs] is None and probe.homogeneous(n) for n in graph.nodes}
@@ -100,7 +102,7 @@ def groups(graph: Graph, numerics: Numerics) -> list[ChannelGroup]:
             group(value_id).values.append(value_id)
             if layer is not None:
                 group(value_id).makers.append(layer)
-                if not numerics.per_channel_clamp and _bounded(node):
+                if not numerics.per_channel_clamp and value_id not in seen and bounded(node):
                     group(value_id).stop(f"{node.name} clips, and the target clamps all channels alike")
             elif not passing[node.outputs]:
                 group(value_id).stop(
@@ -115,7 +117,7 @@ def _activations(graph: Graph, node: Node, also: tuple[str, ...]) -> list[str]:
     return [v for v in dict.fromkeys((*node.inputs, *also)) if v and graph.const(v) is None]
 
 
-def _bounded(node: Node) -> bool:
+def bounded(node: Node) -> bool:
     """Whether a fused clip has a bound that moves with its channel."""
     bounds = np.concatenate([np.ravel(b) for b in node.op.clip or ()] or [np.zeros(1)])
     return bool(np.any((bounds != 0) & (np.abs(bounds) < inf)))

@@ -15,7 +15,7 @@ from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.channel_ends import channel_ends
 from npuflow.tune.correct.config import Choice, Equalize
 from npuflow.tune.correct.equalize import equalise
-from npuflow.tune.correct.groups import ChannelGroup, groups
+from npuflow.tune.correct.groups import ChannelGroup, bounded, groups, linear
 from npuflow.tune.correct.rotate import Rotated, rotate
 from npuflow.tune.correct.rotate_values import RotatedValues, rotate_values
 from npuflow.tune.correct.smooth import SmoothedActivation, smooth
@@ -28,6 +28,7 @@ SAME = 1e-6
 
 NamedGroup = ChannelGroup | Rotated | RotatedValues | SmoothedActivation
 """Values whose channels are changed together, by the layers around them."""
+Ends = dict[str, tuple[Real, Real]]
 Tried = Proposal[Graph] | Sequence[Trial]
 
 
@@ -74,23 +75,32 @@ class _Changes:
 
     def equalised(self, graph: Graph) -> Tried:
         table = self.table
-        made = equalise(graph, self.setup.target.numerics, table.rounds, table.limit)
+        ends = self._clipped_ends(graph)
+        made = equalise(graph, self.setup.target.numerics, table.rounds, table.limit, ends=ends)
         changes = [_factor(s) for s in made.scales]
         return self._proposal("equalize", self.table.scale, made.graph, made.groups, changes)
 
     def equalised_values(self, graph: Graph) -> Tried:
         """By the ranges of values, too. What stands in the way is as for `equalised`, which tells it."""
         table, numerics = self.table, self.setup.target.numerics
-        names = [v for group in groups(graph, numerics) if not group.obstacle for v in group.values]
+        clipped = self._clipped_ends(graph)
+        names = [v for group in groups(graph, numerics, clipped) if not group.obstacle for v in group.values]
         if not names:
             return ()
         ends = channel_ends(graph, names, self.setup.judge.fit)
         peaks = {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in ends.items()}
-        made = equalise(graph, numerics, table.rounds, table.limit, peaks)
+        made = equalise(graph, numerics, table.rounds, table.limit, peaks, ends if clipped else {})
         changes = [_factor(s) for s in made.scales]
         free = [k for k, change in enumerate(changes) if change]
         scaled, by = [made.groups[k] for k in free], [changes[k] for k in free]
         return self._proposal("equalize values", table.scale, made.graph, scaled, by)
+
+    def _clipped_ends(self, graph: Graph) -> Ends:
+        """What channels reach between layers whose clips the target has for all channels alike."""
+        if self.setup.target.numerics.per_channel_clamp:
+            return {}
+        clipped = [node.outputs[0] for node in graph.nodes if bounded(node) and linear(graph, node)]
+        return channel_ends(graph, clipped, self.setup.judge.fit)
 
     def absorbed(self, graph: Graph) -> Tried:
         made = absorb(graph, self.setup.target.numerics, self.setup.judge.fit)
