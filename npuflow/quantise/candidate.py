@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import QuantType
+from npuflow.ir.types import QuantType, span
 from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.place import NodePlacement
 from npuflow.quantise.config import Override, Quantize
 from npuflow.quantise.scales import Range
+from npuflow.quantise.stated import usable
 from npuflow.rounders import RoundedWeight
 
 
@@ -54,6 +56,24 @@ class Candidate:
             graph, placed, scheme, target.numerics, stated=stated, coded=frozenset(coded), room=room,
             prices=prices,
         )
+
+    @cached_property
+    def codes(self) -> tuple[Mapping[str, QuantType], Mapping[str, str]]:
+        """Of the stated types those that the target has, by value id, and why it has not the others."""
+        constants = {v: self.graph.const(v) is not None for v in self.stated if v in self.graph.values}
+        known = {v: self.stated[v] for v in constants}
+        return usable(known, constants, self.numerics, self.caches)
+
+    @property
+    def fixed(self) -> Mapping[str, QuantType]:
+        """The stated types that the target has."""
+        return self.codes[0]
+
+    def spans(self, ranges: Mapping[str, Range]) -> dict[str, Range]:
+        """Ranges with those of stated codes that the target lacks. Where scales are powers of two, a range
+        that is known is not replaced: one that ends just beyond a power of two costs half of the codes."""
+        lacking = {v: span(self.stated[v]) for v in self.codes[1]}
+        return {**lacking, **ranges} if self.numerics.power_of_two else {**ranges, **lacking}
 
     def with_(self, **changes: Any) -> Self:
         """The candidate with other fields."""

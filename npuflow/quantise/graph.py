@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.loops import contiguous
 from npuflow.ir.op import OPS, Node, OpContext, Param
 from npuflow.ir.overflow import Overflow
-from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value, float_type, span
+from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value, float_type
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
@@ -29,7 +29,7 @@ from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, o
 from npuflow.quantise.ports import bare, own_names
 from npuflow.quantise.rounded import all_chosen, chosen, of_codes, recoded, replaced
 from npuflow.quantise.scales import Range, activation_inputs, activation_types, checked_rows, whole_types
-from npuflow.quantise.stated import as_narrow, usable
+from npuflow.quantise.stated import as_narrow
 from npuflow.quantise.trimmed import changing
 from npuflow.quantise.types import activation_type
 from npuflow.quantise.weights import coded_bias, coded_weight, sparse_type
@@ -46,14 +46,11 @@ def build(candidate: Candidate) -> Quantization:
     config, numerics = candidate.scheme, candidate.numerics
     ports = bare(candidate.graph, config)
     graph, on_npu = ports.graph, ports.placed(candidate.placed.on_npu)
-    ranges, codes = ports.renamed(candidate.ranges), ports.renamed(candidate.stated)
+    own = candidate.with_(graph=graph, stated=ports.renamed(candidate.stated))
     notes: dict[int, Note] = {}
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
-    constants = {name: graph.const(name) is not None for name in codes if name in graph.values}
-    known = {name: codes[name] for name in constants}
-    fixed, lacking = usable(known, constants, numerics, candidate.caches)
-    ranges = {**ranges, **{name: span(codes[name]) for name in lacking}}
+    ranges, (fixed, lacking) = own.spans(ports.renamed(candidate.ranges)), own.codes
     others = (Note(name, f"other codes than stated: {why}", on_host=False) for name, why in lacking.items())
     why = "[[quantize.overrides]]: only layers of the host have such a name"
     idle = unanswered(config.overrides, [n for i, n in enumerate(graph.nodes) if on_npu(i)])

@@ -13,6 +13,7 @@ from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Activations, Override, Quantize, Weights
+from npuflow.quantise.graph import build
 from npuflow.rounders import RoundedWeight
 from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
 from npuflow.tune.error import outputs_of
@@ -189,3 +190,22 @@ def test_codes_of_a_width_that_a_search_may_choose_bring_their_bias(usual: int) 
     assert own.network.coded(network.weights[j], 4).keys() == {"c1.w", "c1.b"}
     noise, without = (float(one.together([first + j], OWN, 4).mean()) for one in (own, plain))
     assert noise > 3 * without                              # this shift is an error of its own
+
+
+def test_codes_that_the_target_lacks_are_not_what_fake_quantisation_rounds_to() -> None:
+    """A model states per-channel weights, scales and zero points for a target of powers of two: both networks
+    have the target's types, and ranges as they were observed."""
+    graph = mixed_net()
+    powers = Numerics(power_of_two=True, multiplier_bits=1, per_channel_weights=False)
+    plain = rig_of(graph, numerics=powers).network
+    stated = {
+        "x": QuantType(8, True, (0.3,), (3,)),
+        "c1.w": QuantType(8, True, tuple(0.01 * (i + 1) for i in range(8)), (0,) * 8, axis=0),
+    }
+    network = plain.with_(stated=stated)
+    ranges = network.candidate.ranges
+    np.testing.assert_array_equal(network.table(ranges), plain.table(ranges))
+    weight = next(one for one in network.weights if one.value == "c1.w")
+    assert network.weight_quant(weight) == plain.weight_quant(weight)
+    made = build(network.candidate).graph
+    assert made.values["x:q"].quant == network.types(ranges)["x"]

@@ -126,7 +126,7 @@ class FakeQuantNetwork:
         """Values that share one type, set by set, in the order of the graph; constants in an
         activation's place included."""
         whole = whole_types(self.graph, self.nodes)
-        joined = ScaleGroups(stated={**self.candidate.stated, **whole})
+        joined = ScaleGroups(stated={**self.candidate.fixed, **whole})
         found: dict[str, None] = {}
         for node in self.nodes:
             ids = [value_id for _, value_id in activation_inputs(self.graph, node)]
@@ -176,11 +176,11 @@ class FakeQuantNetwork:
 
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
         """The type of every activation, at the recipe's widths, or at `bits` where it has no exception."""
-        scheme = self.quantize
+        scheme, own = self.quantize, self.candidate
         if bits is not None:
             wide = replace(scheme.activations, bits=bits)
             scheme = replace(scheme, activations=wide, constants=None)
-        return activation_types(self.graph, self.nodes, ranges, scheme, self.numerics, self.candidate.stated)
+        return activation_types(self.graph, self.nodes, own.spans(ranges), scheme, own.numerics, own.fixed)
 
     def table(self, ranges: Ranges, bits: int | None = None) -> Table:
         """Quantisers of all groups."""
@@ -215,7 +215,7 @@ class FakeQuantNetwork:
         """The type of a weight's codes, at the recipe's width, or at `bits` where it has no exception."""
         if (known := self._rounded(weight, bits)) is not None:
             return known.quant
-        stated, node = self.candidate.stated.get(weight.value), self.graph.nodes[weight.node]
+        stated, node = self.candidate.fixed.get(weight.value), self.graph.nodes[weight.node]
         site, real = self.graph.site(node), self.graph.const(weight.value)
         assert real is not None
         stated = in_integers(site, weight.operand, stated, self.quantize.activations.bits, self.numerics)
