@@ -1,11 +1,12 @@
 """Default builds for a target of power-of-two scales before and after a change, network by network.
 
+Rows of two trees, each of `npuflow zoo` with the same recipes:
+
     npuflow zoo recipes/zoo --only hand,things --targets dpuczdx8g-b4096 --json > rows.jsonl
     python benchmarks/powers.py BEFORE.jsonl AFTER.jsonl [--study]
 
-Rows of two trees, each of `npuflow zoo` with the same recipes. **score**: of the evaluation data, which no
-choice of a build sees; **dB**: of the first output on these data, and of the worst output on samples that
-verify.
+**score**: of the evaluation data, which no choice of a build sees; **dB**: of the first output on these data,
+and of the worst output on samples that verify.
 """
 
 from __future__ import annotations
