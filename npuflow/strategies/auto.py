@@ -76,8 +76,8 @@ class AutoStrategy(Strategy):
         return [] if start == first else [self._climbed(problem, start, widest, worth)]
 
     def _in_float(self, problem: Problem, first: Levels, level: int = FLOAT) -> Levels:
-        """`first` with those activations in float at which the widest integers fail: on the host, unless it
-        is far too slow, or in a float type of the NPU."""
+        """`first` with those activations in float at which the widest integers fail: on the host, as many as
+        are not far too slow, or in a float type of the NPU."""
         budget, hosted = problem.budget, level == FLOAT
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
@@ -95,11 +95,11 @@ class AutoStrategy(Strategy):
             chosen = set(order[:count])
             return tuple(level if k in chosen else WIDE for k in range(len(wide)))
 
-        count = _least(lambda n: problem.promises(left(n)), 1, len(order))
+        count, most = len(order), tuned.LADDER_DEAR * problem.cycles(wide)
+        count = _least(lambda n: problem.promises(left(n)), 1, count)
+        count = _least(lambda n: problem.cycles(left(n + 1)) > most, 0, count)
         worth = budget.level(found) + tuned.LADDER_FAILS
         if not order or budget.level(problem.measured(left(count))) < worth:
-            return first
-        if problem.cycles(left(count)) > tuned.LADDER_DEAR * problem.cycles(wide):
             return first
         return tuple(level if k in set(order[:count]) else before for k, before in enumerate(first))
 

@@ -297,6 +297,24 @@ def test_no_layer_is_left_in_float_where_the_host_is_far_too_slow() -> None:
     assert FLOAT not in auto(problem)
 
 
+def test_float_on_the_host_ends_where_it_gets_far_too_slow() -> None:
+    """The loud tensor is left in float, though all that the budget asks for would be too slow: 16.9 dB are
+    better than 4.9."""
+
+    @dataclass
+    class Two(Stubborn):
+        def level(self, levels: Levels) -> float:
+            stuck = sum(0.0 if levels[k] == FLOAT else p for k, p in ((1, 0.02), (2, 0.3)))
+            return float(-10 * np.log10(stuck + 1e-6))
+
+        def wide_noise(self) -> Sequence[Noise]:
+            return [self._noise(p) for p in (1e-7, 0.02, 0.3, 1e-7)]
+
+    problem = Two([1e-4, 0.02, 0.3, 1e-4], [0.01, 0.6, 0.01, 0.01])
+    levels = auto(problem)
+    assert levels[2] == FLOAT and levels[1] != FLOAT
+
+
 def test_what_is_dear_and_hardly_needed_is_narrowed_again() -> None:
     """The first unit gains most per cycle; once the second is wide, as it has to be,
     the first is not needed."""
