@@ -2,7 +2,8 @@
 
 Rows of two trees, each of `npuflow zoo` with the same recipes:
 
-    npuflow zoo recipes/zoo --only hand,person,text-lines-6,things --targets dpuczdx8g-b4096 --json > rows.jsonl
+    npuflow zoo recipes/zoo --only hand,person,text-lines-6,things --targets dpuczdx8g-b4096 \\
+        --json > rows.jsonl
     python benchmarks/powers.py BEFORE.jsonl AFTER.jsonl [--study]
 
 **score**: of the evaluation data, which no choice of a build sees; **dB**: of the first output on these data,
