@@ -106,7 +106,9 @@ def statement(
         if culprit is not None and culprit.after > culprit.before:
             part = "most of the error" if _alone(culprit) else "the largest part of the error"
             text += f'; {part} comes from "{culprit.layer}"'
-        return Statement(False, text, advice.hint, tuple(one.output.name for one in poor))
+        # who asks for more than a build does by itself is not content with a metric that is kept
+        noisy = () if budget.sqnr_db > Budget().sqnr_db else tuple(one.output.name for one in poor)
+        return Statement(False, text, advice.hint, noisy)
     if inputs:
         text = (
             "the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: "

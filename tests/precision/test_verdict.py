@@ -341,6 +341,13 @@ def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool
         assert f'the output "y" has from {min(parts)} to {max(parts)} dB' in said and made.statement.ok
 
 
+def test_a_stricter_budget_is_not_settled_by_a_metric(net: Net) -> None:
+    rig = rigged(net, plant=0.1)
+    for budget, settles in ((Budget(), True), (Budget(30.0), False)):
+        found = shown(rig.judge, rig.judge.outputs(built(rig)), budget)
+        assert bool(statement(found, JudgedOn(8), "", budget, Advice()).noisy) == settles
+
+
 def test_a_metric_that_is_kept_settles_what_would_be_doubts() -> None:
     outputs = (parted(15.0, 25.0, 26.0, 25.0),)
     good, bias = Statement(True, "every output is close"), Doubt("a bias", "trust the program")
