@@ -201,7 +201,7 @@ EXPECTED = {
     "search.items sensitivity simulate tiling unify verdict",
     "input_channels": "",
     "integer": "budget codegen evaluate fidelity precision qdq_check simulate tiling verdict",
-    "local_space": "budget codegen correct costs.layers costs.runs costs.tiles precision quantize tiling "
+    "local_space": "budget codegen costs.layers costs.runs costs.tiles precision tiling "
     "verdict",
     "lower": "budget codegen evaluate fidelity qdq_check simulate verdict",
     "measures": "budget checked placement precision tiling verdict",
@@ -218,7 +218,7 @@ EXPECTED = {
     "segments sensitivity thresholds unify verdict",
     "places": "baseline clipping correct precision search.items sensitivity unify verdict",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
-    "reading_cache": "budget codegen correct costs.layers costs.runs quantize tiling",
+    "reading_cache": "budget codegen costs.layers costs.runs tiling",
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
     "rewrite_check simulate tiling verdict",
     "reference": "baseline clipping correct model parse pixels precision rewrite_check search.items "
