@@ -169,8 +169,10 @@ def json_page() -> str:
     text += (
         "\n# report.json\n\nBeside the page, `report.json` holds its data. `accuracy` has the build's "
         "sentence: "
-        "`text`,\n`hint`, and `ok` (null where nothing could be judged); each row of `accuracy.outputs` is "
-        "one output\nas it was judged:\n\n| field | meaning |\n| --- | --- |\n"
+        "`text`,\n`hint`, and `ok` (null where nothing could be judged); `noisy` names outputs that have "
+        "more noise\nthan is asked for and no other fault; each of `warnings` beside the sentence has a "
+        "`text` and a `hint`;\neach row of `accuracy.outputs` is one output as it was judged:\n\n"
+        "| field | meaning |\n| --- | --- |\n"
     )
     return text + "".join(f"| `{name}` | {meaning} |\n" for name, meaning in OUTPUT_FIELDS.items())
 

@@ -105,7 +105,7 @@ class Score:
     unlike: Mapping[str, int] = field(default_factory=dict)
     # which values of the metric's figures are
     better: Literal["higher", "lower"] = "higher"
-    # outputs on which the first figure depends, where it is kept
+    # outputs on which the first figure depends, where it is no more than a point worse
     reads: tuple[str, ...] = ()
 
     @property
@@ -184,7 +184,7 @@ def score(
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
         unlike=apart, better=metric.better,
     )
-    if not scored.kept:
+    if scored.loss > POINT:
         return scored
 
     def figure(changed: Mapping[str, Array]) -> float | None:

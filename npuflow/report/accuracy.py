@@ -133,7 +133,8 @@ FIELDS = {
     "parts_db": "dB on each of four disjoint parts of the samples; empty where they are fewer than 8",
     "where": "the output that says at which places this one counts, as boxes count where a score is high; "
     "empty where it counts everywhere",
-    "disagree": "whether the parts disagree by so much that the build warns",
+    "disagree": "whether the parts disagree by so much that the build warns, unless a metric of the output "
+    "is kept",
 }
 """Of a row of `accuracy.outputs` in report.json."""
 

@@ -20,7 +20,7 @@ from npuflow.place.place import NodePlacement
 from npuflow.report.gate.figures import HeadlineFigures
 from npuflow.report.looped import by_node, network_nodes
 from npuflow.report.profile import Profile, roofline, timeline
-from npuflow.report.statement import Doubt, Statement
+from npuflow.report.statement import AccuracyWarning, Statement
 from npuflow.report.suggest import Suggestion
 from npuflow.rules import Refusal
 
@@ -53,7 +53,7 @@ class ReportSources:
     suggestions: Mapping[str, Sequence[Suggestion]] = field(default_factory=dict)
     channels: Mapping[str, Array] = field(default_factory=dict)
     accuracy: Statement = field(default_factory=lambda: Statement(None, ""))
-    doubts: Sequence[Doubt] = ()
+    accuracy_warnings: Sequence[AccuracyWarning] = ()
     outputs: Sequence[Mapping[str, Any]] = ()
     figures: HeadlineFigures = field(default_factory=HeadlineFigures)
     energy: Mapping[str, Any] | None = None
@@ -74,7 +74,7 @@ def report_data(s: ReportSources) -> dict[str, Any]:
         "energy": None if s.energy is None else {k: s.energy[k] for k in ("total_uj", "parts", "source")},
         "accuracy": {
             **asdict(s.accuracy), "outputs": [dict(one) for one in s.outputs],
-            "doubts": [asdict(one) for one in s.doubts],
+            "warnings": [asdict(one) for one in s.accuracy_warnings],
         },
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],

@@ -155,20 +155,20 @@ def _answers(equal: float, compared: int) -> str:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class AccuracyWarning:
     """Something to look at beside the sentence, and what to try."""
 
     text: str
     hint: str
 
 
-def doubts(
-    outputs: Sequence[JudgedOutput], bias: Doubt | None, said: Statement, score: Score | None
-) -> list[Doubt]:
+def accuracy_warnings(
+    outputs: Sequence[JudgedOutput], bias: AccuracyWarning | None, said: Statement, score: Score | None
+) -> list[AccuracyWarning]:
     """Outputs whose figures differ from part to part of the samples, unless a metric of them is kept; a bias
     between the program and its QDQ model, unless the program is good and so is its metric."""
     apart = _unsteady([one for one in outputs if one.unsteady and not settled(score, [one.output.name])])
-    found = [Doubt(apart, MORE_SAMPLES)] if apart else []
+    found = [AccuracyWarning(apart, MORE_SAMPLES)] if apart else []
     return [*found, bias] if bias is not None and not (said.ok and settled(score, ())) else found
 
 

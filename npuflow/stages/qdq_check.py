@@ -14,7 +14,7 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.onnx.run import CannotRunError
-from npuflow.report.statement import Doubt
+from npuflow.report.statement import AccuracyWarning
 from npuflow.stages.parse import Parsed
 from npuflow.stages.qdq import Qdq
 from npuflow.stages.quantize import Quantized
@@ -69,10 +69,10 @@ class QdqComparison(Artifact):
         return {**found, "warning": "; ".join(reported), "warning_hint": HINT} if reported else found
 
     @property
-    def bias(self) -> Doubt | None:
+    def bias(self) -> AccuracyWarning | None:
         """That layers of the QDQ model give other codes than the program's, and what to do."""
         one = self.verdict
-        return Doubt(one.text, HINT) if one is not None and one.kind == "bias" else None
+        return AccuracyWarning(one.text, HINT) if one is not None and one.kind == "bias" else None
 
     def warnings(self) -> list[str]:
         """What makes the QDQ model unfit to stand for the program, whatever the program is worth."""

@@ -21,7 +21,7 @@ from npuflow.report.gate.figures import HeadlineFigures, first_score, worst
 from npuflow.report.gather import BINS, ReportSources, report_data
 from npuflow.report.page import render
 from npuflow.report.profile import profile
-from npuflow.report.statement import Statement, doubts, evaluated
+from npuflow.report.statement import Statement, accuracy_warnings, evaluated
 from npuflow.report.suggest import of_network
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
@@ -70,8 +70,8 @@ class Report(Artifact):
         """What the build says of the accuracy, now that the evaluation is known."""
         one = self.data["accuracy"]
         found = dict(Statement(one["ok"], one["text"], one["hint"]).facts())
-        if one["doubts"]:
-            texts, hints = ("; ".join(doubt[part] for doubt in one["doubts"]) for part in ("text", "hint"))
+        if one["warnings"]:
+            texts, hints = ("; ".join(each[part] for each in one["warnings"]) for part in ("text", "hint"))
             found |= {"warning": texts, "warning_hint": hints}
         return found
 
@@ -160,7 +160,7 @@ def report(
         suggestions=reported,
         channels=extrema,
         accuracy=said,
-        doubts=doubts(verdict.outputs, checks.qdq_check.bias, said, score),
+        accuracy_warnings=accuracy_warnings(verdict.outputs, checks.qdq_check.bias, said, score),
         outputs=judged(verdict.outputs), figures=_figures(checks, clock.totals(), codegen.size),
         energy=None if checks.energy is None else checks.energy.plain(),
     )

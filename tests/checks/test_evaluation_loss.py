@@ -96,6 +96,8 @@ def test_outputs_that_the_metric_depends_on_are_known_where_it_is_kept() -> None
     feeds = [({}, None)] * 3
     kept = scoring.score(feeds, Fixed(**pair), Fixed(**pair), Found(), "found", 1.0)
     assert kept.reads == ("sure",)
+    steps = Fixed(y=np.eye(4, dtype=np.float32)[None], z=np.ones((1, 3), np.float32))
+    assert scoring.score(feeds, steps, steps, METRICS["agreement"](axis=-1), "agreement", 1.0).reads == ("y",)
     off = Fixed(**pair | {"sure": np.array([[0.1]], np.float32)})
     assert scoring.score(feeds, off, Fixed(**pair), Found(), "found", 1.0).reads == ()
 

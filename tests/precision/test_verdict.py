@@ -17,7 +17,16 @@ from npuflow.ir.types import QuantType, TensorType, Value
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import Advice, Doubt, JudgedOn, Statement, doubts, evaluated, figures, statement
+from npuflow.report.statement import (
+    AccuracyWarning,
+    Advice,
+    JudgedOn,
+    Statement,
+    accuracy_warnings,
+    evaluated,
+    figures,
+    statement,
+)
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from npuflow.tune.error import outputs_of
@@ -334,7 +343,7 @@ def test_a_figure_is_given_with_what_it_may_be_off() -> None:
 )
 def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool) -> None:
     made = Verdict((parted(*parts),), 16)
-    found = doubts(made.outputs, None, made.statement, None)
+    found = accuracy_warnings(made.outputs, None, made.statement, None)
     assert bool(found) == warns
     if warns:
         said = found[0].text
@@ -348,17 +357,17 @@ def test_a_stricter_budget_is_not_settled_by_a_metric(net: Net) -> None:
         assert bool(statement(found, JudgedOn(8), "", budget, Advice()).noisy) == settles
 
 
-def test_a_metric_that_is_kept_settles_what_would_be_doubts() -> None:
+def test_a_metric_that_is_kept_settles_what_would_be_warnings() -> None:
     outputs = (parted(15.0, 25.0, 26.0, 25.0),)
-    good, bias = Statement(True, "every output is close"), Doubt("a bias", "trust the program")
+    good, bias = Statement(True, "every output is close"), AccuracyWarning("a bias", "trust the program")
     score = Score("top1", 60, {"top1": 0.9}, {"top1": 0.9}, {"y": 20.0}, None, 1.0, reads=("y",))
-    assert doubts(outputs, bias, good, score) == []
+    assert accuracy_warnings(outputs, bias, good, score) == []
     for other in (
         replace(score, reads=("z",)), replace(score, samples=20), replace(score, figures={"top1": 0.8}),
     ):
-        assert '"y" has from 15.0 to 26.0 dB' in doubts(outputs, None, good, other)[0].text
-    assert doubts((), bias, good, replace(score, samples=20)) == [bias]
-    assert doubts((), bias, replace(good, ok=False), score) == [bias]
+        assert '"y" has from 15.0 to 26.0 dB' in accuracy_warnings(outputs, None, good, other)[0].text
+    assert accuracy_warnings((), bias, good, replace(score, samples=20)) == [bias]
+    assert accuracy_warnings((), bias, replace(good, ok=False), score) == [bias]
 
 
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
