@@ -71,8 +71,8 @@ def other_version(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with the recipes and examples, as a reader of the documentation has it. The cache is in
-    it by default."""
+    """A folder with the recipes and examples, as a reader of the documentation has it. The cache is the
+    user's by default, and may hold builds of earlier runs."""
     for name in ("recipes", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("out", "__pycache__"))
     return tmp_path

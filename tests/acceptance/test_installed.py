@@ -33,7 +33,8 @@ def test_the_example_builds_and_a_second_build_runs_nothing(installed: Environme
 def test_the_wheel_states_its_dependencies(wheel: Path, place: Path) -> None:
     """With nothing but what pip installs for the wheel."""
     clean = install(place / "env", wheel, dependencies=True)
-    done = clean.npuflow("build", "recipes/fashion.toml", "--set", "data.count=24", cwd=place)
+    build = ("build", "recipes/fashion.toml", "--set", "data.count=24", "--cache", place / "cache")
+    done = clean.npuflow(*build, cwd=place)
     assert "done" in done.stdout + done.stderr
     names = clean.python("from importlib.util import find_spec as f; print([*filter(f, ('torch', 's3fs'))])")
     assert names.stdout.strip() == "[]", names.stdout
