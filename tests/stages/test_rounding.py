@@ -280,13 +280,14 @@ def test_blocks_descend_and_stay_exact(tmp_path: Path) -> None:
     assert "blocks" not in plain.status and "sequential" not in plain.status
 
 
-def test_distilled_weights_are_exact_and_kept_where_held_out_samples_say_so(shared: Path) -> None:
+def test_distilled_weights_are_exact_and_kept_where_held_out_samples_say_so(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     sets = ["round.method='gptq'", "round.mode='distilled'", "quantize.weights={bits=3, per='tensor'}"]
     few = ["correct.held_out=6", "precision.held_out=6", "distillation={steps=60, batch=6, rate=0.01}"]
-    result = made(shared, *sets, *few, until="simulate")
+    recipe = folder(tmp_path, samples=72)
+    result = made(recipe, *sets, *few, until="simulate")
     in_turn, taught, quantized, simulation = products(
-        shared, result, "sequential", "distilled", "correct", "simulate"
+        recipe, result, "sequential", "distilled", "correct", "simulate"
     )
     whole = taught.trials[-1]
     assert (whole.correction, whole.layer) == ("distilled", NETWORK)
