@@ -151,7 +151,7 @@ def observed(
     kinds = {name: graph.graph.type(name) for name in graph.graph.inputs}
     for item, sample in picked.items():
         found = observer.columns(sample.content.feed(kinds)) if layers else []
-        yield item, Columns(dict(zip(layers, found, strict=True)))
+        yield item, Columns({name: one.codes for name, one in zip(layers, found, strict=True)})
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from npuflow.tune.channels.coupled import coupled, read_by
 from npuflow.tune.channels.labels import ChannelLabels
 from npuflow.tune.channels.removal import ReaderMoments, remove_channels
 from npuflow.tune.channels.shrink import without
-from npuflow.tune.rounding.columns import columns
+from npuflow.tune.rounding.columns import ChosenColumns, columns
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import of_columns
 from npuflow.tune.rounding.rounded import matrix
@@ -75,7 +75,8 @@ def moments(graph: Graph, feeds: list[Feed]) -> dict[int, ReaderMoments]:
             continue
         own = node.inputs[2] if len(node.inputs) > 2 else ""
         layer = WeightedLayer(index, node.name, node.inputs[1], node.inputs[0], own, 10, places)
-        seen = of_columns([columns(graph, layer, one[node.inputs[0]], 0) for one in made], 10)
+        every = ChosenColumns(np.arange(places))
+        seen = of_columns([columns(graph, layer, one[node.inputs[0]], every) for one in made], 10)
         assert seen is not None
         one = matrix(graph, index, layer.weight, (node.name,), op_name(node))
         found[index] = ReaderMoments(layer, one, seen, None)

@@ -16,7 +16,7 @@ from npuflow.ir.op import OPS, Op
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
 from npuflow.tune.error import outputs_of
-from npuflow.tune.rounding.columns import Codes, ColumnObserver, columns, gathered, seed_of
+from npuflow.tune.rounding.columns import ChosenColumns, Codes, ColumnObserver, columns, gathered
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import Moments, of_columns
 from npuflow.tune.rounding.rounded import matrix
@@ -152,12 +152,14 @@ def test_places_are_drawn_by_the_sample_alone() -> None:
     net.conv("c", "x", 4)
     graph = net.graph("c")
     x = net.feeds(1)[0]["x"]
-    whole, some = columns(graph, _layer(graph, 81), x, 1), columns(graph, _layer(graph, 10), x, 1)
-    assert whole.shape == (1, 81, 27) and some.shape == (1, 10, 27)
-    rows = {row.tobytes() for row in whole[0]}
-    assert all(row.tobytes() in rows for row in some[0]) and len({row.tobytes() for row in some[0]}) == 10
-    assert (columns(graph, _layer(graph, 10), x, 1) == some).all()
-    assert not (columns(graph, _layer(graph, 10), x, 2) == some).all()
+    whole = columns(graph, _layer(graph, 81), x, ChosenColumns(np.arange(81)))
+    (some,) = ColumnObserver(graph, [_layer(graph, 10)]).columns({"x": x})
+    assert whole.shape == (1, 81, 27) and len({*some.chosen.places}) == 10
+    np.testing.assert_array_equal(some.codes, whole[:, some.chosen.places])
+    (again,) = ColumnObserver(graph, [_layer(graph, 10)]).columns({"x": x})
+    assert (again.chosen.places == some.chosen.places).all()
+    (other,) = ColumnObserver(graph, [_layer(graph, 10)]).columns({"x": x + 1})
+    assert (other.chosen.places != some.chosen.places).any()
 
 
 def test_an_observer_gives_each_sample_its_own_columns() -> None:
@@ -174,6 +176,5 @@ def test_an_observer_gives_each_sample_its_own_columns() -> None:
     found = [observer.columns(feed) for feed in feeds]
     inner = outputs_of(replace(graph, outputs=("a",)), feeds)[0]
     for feed, array, each in zip(feeds, inner, found, strict=True):
-        seed = seed_of(graph, feed)
-        for layer, source, codes in zip(layers, (feed["x"], array), each, strict=True):
-            np.testing.assert_array_equal(codes, columns(graph, layer, source, seed))
+        for layer, source, one in zip(layers, (feed["x"], array), each, strict=True):
+            np.testing.assert_array_equal(one.codes, columns(graph, layer, source, one.chosen))

@@ -125,7 +125,7 @@ class BlockPass:
     ) -> tuple[Floats, LayerRows]:
         node, source = self.graph.nodes[at], made[self.graph.nodes[at].inputs[0]]
         taps, columns = self._seen(at, source)
-        own = self._rows_of(node, slope * inside(node, made[node.outputs[0]]))
+        own = rows_of(self.graph, node, slope * inside(node, made[node.outputs[0]]))
         gain = np.float32(node.op.gain())
         rows = np.matmul(own.swapaxes(1, 2), columns) * gain
         bias = own.sum(1).reshape(-1) * np.float32(node.op.bias_factor())
@@ -143,13 +143,6 @@ class BlockPass:
             return flat.reshape(shape)
         return np.ascontiguousarray(np.moveaxis(flat.reshape(shape[0], *shape[2:], shape[1]), -1, 1))
 
-    def _rows_of(self, node: Node, real: Floats) -> Floats:
-        """The other way round."""
-        groups = node.op.column_groups()
-        last = np.moveaxis(real, 1, -1) if _windowed(self.graph, node) else real
-        flat = last.reshape(-1, last.shape[-1])
-        return np.ascontiguousarray(np.moveaxis(flat.reshape(len(flat), groups, -1), 1, 0))
-
     def _shares(self, node: Node, made: Mapping[str, Array], slope: Floats) -> dict[str, Floats]:
         """The gradients of a node's operands that are not constant."""
         given = [made[v] if v in made else self.graph.const(v) for v in node.inputs]
@@ -158,10 +151,18 @@ class BlockPass:
         for at, name in enumerate(node.inputs):
             if name not in made:
                 continue
-            back = _moved_back if node.op.moves_data else _through
+            back = moved_back if node.op.moves_data else _through
             share = back(node, given, at, own)
             found[name] = found[name] + share if name in found else share
         return found
+
+
+def rows_of(graph: Graph, node: Node, real: Array) -> Array:
+    """A tensor that lies as a layer's output does as [groups, places, outputs]."""
+    groups = node.op.column_groups()
+    last = np.moveaxis(real, 1, -1) if _windowed(graph, node) else real
+    flat = last.reshape(-1, last.shape[-1])
+    return np.ascontiguousarray(np.moveaxis(flat.reshape(len(flat), groups, -1), 1, 0))
 
 
 def _windowed(graph: Graph, node: Node) -> bool:
@@ -193,7 +194,7 @@ def _through(node: Node, given: Sequence[Array | None], at: int, slope: Floats) 
     return np.asarray(found.sum(wide, keepdims=True) if wide else found, np.float32)
 
 
-def _moved_back(node: Node, given: Sequence[Array | None], at: int, slope: Floats) -> Floats:
+def moved_back(node: Node, given: Sequence[Array | None], at: int, slope: Array) -> Floats:
     """Of the operand of an operator that moves its elements: each goes back to where it came from; what came
     from nowhere is fill."""
     source = given[at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -15,9 +16,26 @@ from npuflow.ir.loops import stacked, steps_of
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
 from npuflow.run.floats import FloatRun
+from npuflow.tune.rounding.attended import Reals, ways_to_attention
 from npuflow.tune.rounding.layers import WeightedLayer
 
 Codes = npt.NDArray[np.int16]             # [groups, places, terms]
+Places = npt.NDArray[np.int64]
+
+
+class ChosenColumns(NamedTuple):
+    """Which columns of a sample are looked at: those at some places of the layer's output, ascending.
+    `shares` [columns, places]: sums of them by shares instead, where attention adds the places up."""
+
+    places: Places
+    shares: Reals | None = None
+
+
+class LayerColumns(NamedTuple):
+    """What a layer reads of one sample."""
+
+    chosen: ChosenColumns
+    codes: Codes
 
 
 @dataclass
@@ -28,42 +46,48 @@ class ColumnObserver:
     layers: Sequence[WeightedLayer]
 
     def __post_init__(self) -> None:
-        self.network = FloatRun.of(self.graph, [one.source for one in self.layers])
+        self.ways = ways_to_attention(self.graph, [one.node for one in self.layers])
+        others = [v for way in self.ways.values() for v in way.read(self.graph)]
+        self.network = FloatRun.of(self.graph, [*(one.source for one in self.layers), *others])
         own = steps_of(self.graph)
         self.kinds = {v: stacked(self.graph.type(v), own.get(v, 1)) for v in self.network.made}
         self.taps: dict[int, Taps] = {}
 
-    def columns(self, feed: Mapping[str, Array]) -> list[Codes]:
-        """Of every layer."""
+    def columns(self, feed: Mapping[str, Array]) -> list[LayerColumns]:
+        """Of every layer. Places are drawn, by what the sample holds: neither its name nor its order
+        matters."""
         known = {**feed, **self.network.reused(feed, self.kinds)}
-        seed = seed_of(self.graph, feed)
-        return [self._columns(one, known[one.source], seed) for one in self.layers]
+        seed = 0
+        for name in self.graph.inputs:
+            seed = crc32(np.ascontiguousarray(feed[name]).data, seed)
+        return [self._columns(one, known, seed) for one in self.layers]
 
-    def _columns(self, layer: WeightedLayer, source: Array, seed: int) -> Codes:
+    def _columns(self, layer: WeightedLayer, known: Mapping[str, Array], seed: int) -> LayerColumns:
         """As `columns`, with the places of all columns of a layer found once."""
         node = self.graph.nodes[layer.node]
         if layer.node not in self.taps:
             self.taps[layer.node] = taps(self.graph, layer, np.arange(count(self.graph, layer)))
-        every = self.taps[layer.node]
-        at = drawn(layer, len(every.first), seed)
-        some = every if at is None else every._replace(first=every.first[at])
-        return gathered(some, node.op.column_groups(), source, layer.fraction, layer.parts)
+        every, way = self.taps[layer.node], self.ways.get(layer.node)
+        if way is None:
+            chosen = ChosenColumns(drawn(layer, len(every.first), seed))
+        else:
+            shares = way.shares(self.graph, known, layer.places, seed)
+            chosen = ChosenColumns(np.arange(len(every.first)), shares)
+        some, source = every._replace(first=every.first[chosen.places]), known[layer.source]
+        codes = gathered(some, node.op.column_groups(), source, layer.fraction, layer.parts)
+        return LayerColumns(chosen, summed(codes, chosen.shares))
 
 
-def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
-    """What places are drawn by: the sample's numbers."""
-    seed = 0
-    for name in graph.inputs:
-        seed = crc32(np.ascontiguousarray(feed[name]).data, seed)
-    return seed
-
-
-def columns(graph: Graph, layer: WeightedLayer, source: Array, seed: int) -> Codes:
-    """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its
-    name nor its order matters."""
-    some = taps(graph, layer, places(graph, layer, seed))
+def columns(graph: Graph, layer: WeightedLayer, source: Array, chosen: ChosenColumns) -> Codes:
+    """A layer's columns of one sample, those that were observed."""
     groups = graph.nodes[layer.node].op.column_groups()
-    return gathered(some, groups, source, layer.fraction, layer.parts)
+    codes = gathered(taps(graph, layer, chosen.places), groups, source, layer.fraction, layer.parts)
+    return summed(codes, chosen.shares)
+
+
+def summed(codes: Codes, shares: Reals | None) -> Codes:
+    """Sums of columns by shares, which lie between them, on their grid."""
+    return codes if shares is None else np.rint(np.matmul(shares, codes)).astype(np.int16)
 
 
 def count(graph: Graph, layer: WeightedLayer) -> int:
@@ -72,7 +96,7 @@ def count(graph: Graph, layer: WeightedLayer) -> int:
     return node.op.places(graph.site(node)) * layer.steps
 
 
-def taps(graph: Graph, layer: WeightedLayer, at: npt.NDArray[np.int64]) -> Taps:
+def taps(graph: Graph, layer: WeightedLayer, at: Places) -> Taps:
     """Of some places of a layer's output. What later steps read lies behind what the first one reads."""
     node, shape = graph.nodes[layer.node], graph.type(layer.source).shape
     if layer.steps == 1:
@@ -83,17 +107,10 @@ def taps(graph: Graph, layer: WeightedLayer, at: npt.NDArray[np.int64]) -> Taps:
     return found._replace(first=np.where(found.first < 0, found.first, further))
 
 
-def places(graph: Graph, layer: WeightedLayer, seed: int) -> npt.NDArray[np.int64]:
-    """The places of a layer's output that a sample is looked at."""
-    every = count(graph, layer)
-    at = drawn(layer, every, seed)
-    return np.arange(every) if at is None else at
-
-
-def drawn(layer: WeightedLayer, count: int, seed: int) -> npt.NDArray[np.int64] | None:
-    """Of `count` places of a layer's output those that a sample is looked at, ascending; None: all."""
+def drawn(layer: WeightedLayer, count: int, seed: int) -> Places:
+    """Of `count` places of a layer's output those that a sample is looked at, ascending."""
     if layer.places >= count:
-        return None
+        return np.arange(count)
     rng = np.random.default_rng((seed, layer.node))
     return np.asarray(np.sort(rng.choice(count, layer.places, replace=False, shuffle=False)))
 

@@ -15,7 +15,7 @@ import numpy as np
 from npuflow.rounders import Reals, RoundedWeight
 from npuflow.run.walk import SampleWalk
 from npuflow.tune.judge import Judge
-from npuflow.tune.rounding.columns import Codes, ColumnObserver, columns, places, seed_of
+from npuflow.tune.rounding.columns import Codes, ColumnObserver, Places, columns
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import Moments, of_columns
 from npuflow.tune.rounding.pruning import LayerMask
@@ -46,21 +46,21 @@ def sequential(
         if one.weight in masks or ways[one.weight].rounder.wants(ways[one.weight].weights.bits)
     ]
     chosen.sort(key=lambda pair: pair[0].node)
-    own = {name: one for name, one in known.items() if name in graph.values}
-    walk, floats = SampleWalk(with_weights(graph, own), fit), SampleWalk(graph, fit)
+    fixed = {name: one for name, one in known.items() if name in graph.values}
+    walk, floats = SampleWalk(with_weights(graph, fixed), fit), SampleWalk(graph, fit)
     found = dict[str, RoundingResult]()
     observer = ColumnObserver(graph, [layer for layer, _ in chosen])
     real = [observer.columns(feed) for feed in fit]
-    seeds = [seed_of(graph, feed) for feed in fit]
     for k, (layer, source) in enumerate(chosen):
         walk.to(layer.node)
-        pairs = zip(walk.read(layer.node, layer.source), seeds, strict=True)
-        seen = [columns(graph, layer, array, seed) for array, seed in pairs]
+        own = [one[k] for one in real]
+        pairs = zip(walk.read(layer.node, layer.source), own, strict=True)
+        seen = [columns(graph, layer, array, one.chosen) for array, one in pairs]
         moments = of_columns(seen, layer.fraction)
         if moments is None:
             break
-        lacking = missing(walk, floats, layer, seeds)
-        aim = aimed([one[k] for one in real], seen, moments, bool(layer.bias), lacking)
+        lacking = missing(walk, floats, layer, [one.chosen.places for one in own])
+        aim = aimed([one.codes for one in own], seen, moments, bool(layer.bias), lacking)
         wanted = Wanted(aim, masks.get(layer.weight))
         done = rounded(ways[layer.weight], source, layer.bias, moments, None, wanted)
         found[layer.weight] = done
@@ -70,7 +70,7 @@ def sequential(
 
 
 def missing(
-    walk: SampleWalk, floats: SampleWalk, layer: WeightedLayer, seeds: Sequence[int]
+    walk: SampleWalk, floats: SampleWalk, layer: WeightedLayer, spots: Sequence[Places]
 ) -> list[Reals] | None:
     """What the other operand of the addition behind a layer lacks of the float network's, by sample
     [groups, places, outputs], for the layer to make up for; None: no addition follows, or its other operand
@@ -88,8 +88,8 @@ def missing(
         return None
     floats.to(layer.node)
     found = []
-    for a, b, seed in zip(floats.values[other], walk.values[other], seeds, strict=True):
-        off = np.moveaxis(a.astype(np.float64) - b, 1, -1).reshape(-1, a.shape[1])[places(graph, layer, seed)]
+    for a, b, at in zip(floats.values[other], walk.values[other], spots, strict=True):
+        off = np.moveaxis(a.astype(np.float64) - b, 1, -1).reshape(-1, a.shape[1])[at]
         found.append(np.moveaxis(off.reshape(len(off), node.op.column_groups(), -1), 1, 0))
     return found
 
