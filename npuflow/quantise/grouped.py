@@ -16,6 +16,7 @@ from npuflow.ir.noise import decibels, energy
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 from npuflow.quantise.config import Weights
+from npuflow.quantise.group_ranges import with_minima, with_zeros
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import halves
 
@@ -80,28 +81,38 @@ def _groups(real: Array, inner: int, scheme: Weights, number: str, numerics: Num
 
 
 def of_scheme(
-    real: Array, axes: tuple[int, int], scheme: Weights, number: str, numerics: Numerics
+    real: Array, axes: tuple[int, int], scheme: Weights, number: str, numerics: Numerics,
+    importance: Array | None = None,
 ) -> QuantType | None:
     """Codes in groups of a matrix beside activations of a type, with scales that float16 has; None: the
-    scheme asks for none, or the target has none. `axes`: that of the channels, and the other one."""
+    scheme asks for none, or the target has none. `axes`: that of the channels, and the other one;
+    `importance`: of every term, what its squared errors count: groups have the ranges of least error."""
     if not _groups(real, axes[1], scheme, number, numerics):
         return None
+    rows = real if axes[0] == 0 else real.T
     if scheme.offset == "minimum":
-        return _with_minima(real, axes[0], scheme)
+        return _with_minima(rows, axes[0], scheme, importance)
     # widths and zero points of codes are those of the product
     own = replace(numerics, weight_bits=(8,), weight_zero_point=True, per_channel_weights=True)
     found = weight_type(real, axes[0], scheme, own, axes[1])
-    return found.with_(scale=tuple(halves(np.array(found.scale)).tolist()))
+    if importance is None or scheme.method != "minmax":
+        return found.with_(scale=tuple(halves(np.array(found.scale)).tolist()))
+    one = with_zeros(rows, importance, scheme.group, (found.lo, found.hi), scheme.symmetric)
+    zeros = found.zero_point if scheme.symmetric else tuple(one.offsets.astype(int).reshape(-1).tolist())
+    return found.with_(scale=tuple(one.scales.astype(float).reshape(-1).tolist()), zero_point=zeros)
 
 
-def _with_minima(real: Array, axis: int, scheme: Weights) -> GroupedType:
-    """Groups from their least number to their greatest."""
-    rows = (real if axis == 0 else real.T).astype(np.float64)
-    firsts, top = np.arange(0, rows.shape[1], scheme.group), (1 << scheme.bits) - 1
-    least, most = np.minimum.reduceat(rows, firsts, 1), np.maximum.reduceat(rows, firsts, 1)
-    scales = halves((most - least) / top)
-    groups = WeightGroups(scheme.bits, False, scheme.group, scales, minima=least).in_halves()
-    return GroupedType.of(groups, axis)
+def _with_minima(rows: Array, axis: int, scheme: Weights, importance: Array | None) -> GroupedType:
+    """Groups from their least number to their greatest, or of least error."""
+    top, size = (1 << scheme.bits) - 1, scheme.group
+    if importance is None:
+        wide, firsts = rows.astype(np.float64), np.arange(0, rows.shape[1], size)
+        least, most = np.minimum.reduceat(wide, firsts, 1), np.maximum.reduceat(wide, firsts, 1)
+        groups = WeightGroups(scheme.bits, False, size, halves((most - least) / top), minima=least)
+    else:
+        scales, minima = with_minima(rows, importance, size, top)
+        groups = WeightGroups(scheme.bits, False, size, scales, minima=minima)
+    return GroupedType.of(groups.in_halves(), axis)
 
 
 def loaded(quant: QuantType, shape: tuple[int, ...], number: str, numerics: Numerics) -> GroupedType:

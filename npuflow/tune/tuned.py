@@ -63,6 +63,7 @@ MASK_LEAST = 100.0           # ... and so wide
 ROUND_ELEMENTS = 1 << 17     # of a sample's columns in one layer, beyond the least number of places
 ROUND_PLACES = 8             # that are looked at, however wide the layer ...
 ROUND_PER_TERM = 2           # ... and for every term of a grouped layer, whose sums are short
+ROUND_RANGES = 0.1           # damping of what errors of terms count by, where ranges of groups are chosen
 ROUND_PULL = 0.3             # damping of moved weights, as a share of the mean second moment
 BLOCK_LAYERS = 3             # that plain stretches are put together to
 BLOCK_BIAS_RATE = 0.1        # of biases, as a share of a weight's step from code to code

@@ -159,14 +159,18 @@ class LayerScheme:
     numerics: Numerics
     number: str = ""                      # the float type that the layer computes in; empty: integers
 
-    def type(self, source: Matrix, tensor: Array) -> QuantType:
-        """Of codes for some numbers in the place of the layer's weights."""
-        return self.type_of(tensor, source.axis, source.inner)
+    def type(self, source: Matrix, tensor: Array, importance: Array | None = None) -> QuantType:
+        """Of codes for some numbers in the place of the layer's weights. `importance`: of every term, what
+        its squared errors count; groups beside floats have ranges that go by it."""
+        return self.type_of(tensor, source.axis, source.inner, importance)
 
-    def type_of(self, tensor: Array, axis: int | None, inner: int | None) -> QuantType:
+    def type_of(
+        self, tensor: Array, axis: int | None, inner: int | None, importance: Array | None = None
+    ) -> QuantType:
         """The same; `axis`: that of output channels, `inner`: that along which groups lie."""
         if self.number and axis is not None and inner is not None:
-            found = of_scheme(tensor, (axis, inner), self.weights, self.number, self.numerics)
+            axes = axis, inner
+            found = of_scheme(tensor, axes, self.weights, self.number, self.numerics, importance)
             if found is not None:
                 return found
         return weight_type(tensor, axis, self.weights, self.numerics, inner)
@@ -197,40 +201,78 @@ def rounded(
     """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take
     up what rounding does to the mean of its outputs, only what varies counts. `wanted`: what the codes are
     for, if it is not the layer's own weights."""
-    rounder, numerics, quant = scheme.rounder, scheme.numerics, scheme.type(source, source.tensor)
+    rounder, quant = scheme.rounder, scheme.type(source, source.tensor)
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
     problem = _problem(source, quant, fit.around(center), scheme)
-    own = problem.weight
-    zeros = own_zeros(own, numerics) if mask is None else None
+    own, asked = problem.weight, rounder.wants(quant.bits)
+    zeros = own_zeros(own, scheme.numerics) if mask is None else None
     if zeros is not None:
         wanted, problem = replace(wanted, mask=zeros), replace(problem, keep=zeros.keep)
     real = wanted.weights(own, problem)
     if mask is not None:
-        tensor = source.tensor_of(real, "float64")
-        quant = scheme.type(source, tensor)
+        quant = scheme.type(source, source.tensor_of(real, "float64"))
         problem = replace(_problem(source, quant, problem.gram, scheme), keep=mask.keep)
-    lowest = source.minima(quant)
-    problem = replace(problem, weight=real - lowest)
-    plain, asked = problem.nearest(), rounder.wants(quant.bits)
-    made = rounder(problem) if asked else plain
-    judge = problem if held is None else replace(problem, gram=held.around(center))
-    nothing = Rounding(np.zeros_like(made.codes) + judge.zeros, made.scale)
-    signal = max(float(replace(judge, weight=real).errors(nothing).sum()), TINY)
-    was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
+    plain = LayerCodes.of(source, quant, replace(problem, weight=real))
+    made = plain if not asked else _by_moments(scheme, source, plain, real)
+    gram = problem.gram if held is None else held.around(center)
+    nothing = Rounding(np.zeros_like(plain.made.codes) + problem.zeros, problem.scale)
+    signal = max(float(replace(problem, gram=gram, weight=real).errors(nothing).sum()), TINY)
+    was, now = (one.error(gram) / signal for one in (plain, made))
 
-    def shift(one: Rounding) -> Reals | None:
+    def shift(one: LayerCodes) -> Reals | None:
         floats = np.matmul(own, (fit.mean if aim is None else aim.mean)[..., None])[..., 0]
         floats = floats if aim is None or aim.shift is None else floats + aim.shift
-        codes = np.matmul(problem.real(one) + lowest, fit.mean[..., None])[..., 0]
+        codes = np.matmul(one.real, fit.mean[..., None])[..., 0]
         return source.gain * source.summed(floats - codes).reshape(-1) if bias else None
 
     better = not rounder.judged or (held is not None and now < was)
     if mask is not None and not better:
         made = plain                                        # the zeros stay, whatever the samples say
-    codes = source.tensor_of(made.codes, quant.dtype)
-    weight = RoundedWeight(codes, quant.with_(scale=_scales(made, quant, problem)), bias, shift(made))
     used = mask is not None or (asked and better)
+    weight = RoundedWeight(*made.stored(source), bias, shift(made))
     return RoundingResult(weight, was, now, used, shift(plain), mask is not None)
+
+
+@dataclass(frozen=True)
+class LayerCodes:
+    """Codes of a layer, and what they are for. `lowest`: minima of groups, which the problem's weights lie
+    above."""
+
+    quant: QuantType
+    problem: LayerProblem
+    lowest: Reals | float
+    made: Rounding
+
+    @classmethod
+    def of(cls, source: Matrix, quant: QuantType, problem: LayerProblem) -> LayerCodes:
+        """To the nearest."""
+        lowest = source.minima(quant)
+        above = replace(problem, weight=problem.weight - lowest)
+        return cls(quant, above, lowest, above.nearest())
+
+    @property
+    def real(self) -> Reals:
+        """The weights that the codes stand for."""
+        return self.problem.real(self.made) + self.lowest
+
+    def error(self, gram: Reals) -> float:
+        return float(replace(self.problem, gram=gram).errors(self.made).sum())
+
+    def stored(self, source: Matrix) -> tuple[Array, QuantType]:
+        """Codes as the tensor lies, and their type."""
+        codes = source.tensor_of(self.made.codes, self.quant.dtype)
+        return codes, self.quant.with_(scale=_scales(self.made, self.quant, self.problem))
+
+
+def _by_moments(scheme: LayerScheme, source: Matrix, plain: LayerCodes, real: Reals) -> LayerCodes:
+    """By the scheme's method; groups beside floats get ranges that go by the moments first."""
+    found = plain
+    if plain.problem.halves and plain.problem.keep is None:
+        importance = np.diagonal(plain.problem.damped(tuned.ROUND_RANGES), axis1=1, axis2=2).reshape(-1)
+        quant = scheme.type(source, source.tensor_of(real, "float64"), importance)
+        problem = _problem(source, quant, plain.problem.gram, scheme)
+        found = LayerCodes.of(source, quant, replace(problem, weight=real))
+    return replace(found, made=scheme.rounder(found.problem))
 
 
 def own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:

@@ -1,0 +1,89 @@
+"""Ranges of weights in groups by what errors cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.types import Array, QuantType
+from npuflow.quantise.config import Weights
+from npuflow.quantise.group_ranges import with_minima, with_zeros
+from npuflow.quantise.grouped import of_scheme
+from npuflow.stages.tiling import shipped_targets
+
+BFLOAT16 = "bfloat16"
+
+
+def numerics() -> Numerics:
+    return shipped_targets()["bm1684x"].numerics
+
+
+def cost(real: Array, quant: QuantType | None, importance: Array) -> float:
+    """Of codes to the nearest."""
+    assert quant is not None
+    scale, zero = quant.spread(real.shape)
+    codes = np.clip(np.rint(real / scale + zero), quant.lo, quant.hi)
+    return float(((scale * (codes - zero) - real) ** 2 * importance).sum())
+
+
+SCHEMES = [
+    Weights(bits=4, group=32, symmetric=False), Weights(bits=4, group=32),
+    Weights(bits=4, group=32, symmetric=False, offset="minimum"),
+]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(SCHEMES), st.sampled_from([64, 72, 100]))
+@settings(max_examples=40, deadline=None)
+def test_errors_cost_no_more_than_from_least_to_greatest(seed: int, scheme: Weights, terms: int) -> None:
+    rng = np.random.default_rng(seed)
+    real = (rng.standard_t(4, size=(6, terms)) * np.exp(rng.normal(size=(6, 1)))).astype(np.float32)
+    importance = np.exp(2 * rng.normal(size=terms))
+    usual = of_scheme(real, (0, 1), scheme, BFLOAT16, numerics())
+    found = of_scheme(real, (0, 1), scheme, BFLOAT16, numerics(), importance)
+    assert cost(real, found, importance) <= cost(real, usual, importance) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_great_weight_that_matters_little_is_clipped(scheme: Weights) -> None:
+    rng = np.random.default_rng(2)
+    real, importance = rng.normal(size=(8, 64)).astype(np.float32), np.ones(64)
+    real[:, ::32], importance[::32] = 6.0, 1e-3
+    usual, found = (of_scheme(real, (0, 1), scheme, BFLOAT16, numerics(), w) for w in (None, importance))
+    assert cost(real, found, importance) < 0.8 * cost(real, usual, importance)
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_grid_is_found(data: Any) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    codes = rng.integers(0, 16, size=(3, 2, 32)).astype(np.float32)
+    codes[..., 0], codes[..., 1] = 0, 15
+    scales = (2.0 ** rng.integers(-6, 3, size=(3, 2, 1))).astype(np.float32)
+    minima = (scales * rng.integers(-20, 5, size=(3, 2, 1))).astype(np.float32)
+    found = with_minima((scales * codes + minima).reshape(3, 64), np.ones(64), 32, 15)
+    np.testing.assert_array_equal(found.scales, scales[..., 0])
+    np.testing.assert_array_equal(found.offsets, minima[..., 0])
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_groups_of_zeros_and_terms_that_count_nothing(symmetric: bool) -> None:
+    rows, importance = np.zeros((2, 40)), np.zeros(40)
+    rows[0, 3] = 1.0
+    zeros = with_zeros(rows, importance, 32, (-8, 7), symmetric)
+    minima = with_minima(rows, importance, 32, 15)
+    for one in (zeros, minima):
+        assert one.scales.shape == one.offsets.shape == (2, 2)
+        assert (one.scales > 0).all() and np.isfinite(one.offsets).all()
+    assert not (symmetric and zeros.offsets.any())
+
+
+def test_other_methods_of_ranges_are_obeyed() -> None:
+    real = np.random.default_rng(3).normal(size=(4, 64)).astype(np.float32)
+    scheme = Weights(bits=4, group=32, symmetric=False, method="mse")
+    first, second = (of_scheme(real, (0, 1), scheme, BFLOAT16, numerics(), w) for w in (None, np.ones(64)))
+    assert first == second
