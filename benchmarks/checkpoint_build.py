@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,9 @@ def spent() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def built(recipe: Path, sets: list[str]) -> dict[str, Any]:
-    """Builds with a new cache; its events, what it took, and its memory."""
-    words = [sys.executable, "-m", "npuflow", "build", str(recipe), "--json", "--profile"]
+def built(recipe: Path, sets: list[str], more: Sequence[str] = ()) -> dict[str, Any]:
+    """Builds with a new cache; its events, what it took, and its memory. `more`: arguments of the build."""
+    words = [sys.executable, "-m", "npuflow", "build", str(recipe), "--json", "--profile", *more]
     words += ["--cache", str(recipe.parent / "cache"), "--out", str(recipe.parent / "out")]
     words += [word for one in sets for word in ("--set", one)]
     started, before = time.perf_counter(), spent()
