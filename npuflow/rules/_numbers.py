@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.ir.graph import constant
 from npuflow.ir.op import OPS
@@ -74,12 +75,17 @@ def found(parts: Parts, value_id: str) -> bool:
 
 def moved_indices(parts: Parts, value_id: str, steps: Array) -> str:
     """One index plus steps, [steps], by the host: floats of few bits need not tell the sums apart."""
-    kind = parts.type(value_id)
-    value, entry = constant(parts.name("steps"), np.asarray(steps, kind.dtype))
+    return of_integers(parts, "Add", value_id, steps)
+
+
+def of_integers(parts: Parts, op_type: str, value_id: str, other: npt.ArrayLike) -> str:
+    """An operator of integers and a constant [1 or steps], by the host."""
+    kind, held = parts.type(value_id), np.atleast_1d(np.asarray(other, parts.type(value_id).dtype))
+    value, entry = constant(parts.name("steps"), held)
     parts.values[value.id] = value
     parts.consts.update(entry)
-    added = OPS["host"](
-        op_type="Add", version=EXPORT_OPSET, types=(TensorType((*kind.shape[:-1], len(steps)), kind.dtype),),
-        reason="indices",
+    shape = (*kind.shape[:-1], max(kind.shape[-1], len(held)))
+    made = OPS["host"](
+        op_type=op_type, version=EXPORT_OPSET, types=(TensorType(shape, kind.dtype),), reason="indices",
     )
-    return parts.op_as(added, (value_id, value.id), "places")
+    return parts.op_as(made, (value_id, value.id), "places")

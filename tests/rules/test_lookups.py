@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 import pytest
 
@@ -42,10 +44,12 @@ def feeds(graph: Graph) -> dict[str, np.ndarray]:
     return found
 
 
-def quantised(graph: Graph, given: dict[str, np.ndarray]) -> Graph:
-    """For the target, with ranges of one sample; nothing but Casts at the ends is the host's."""
+def quantised(
+    graph: Graph, given: dict[str, np.ndarray], hosts: Set[str] = frozenset({"Cast"})
+) -> Graph:
+    """For the target, with ranges of one sample; nothing but Casts at the ends is the host's, or `hosts`."""
     placed = place(graph, TARGET)
-    assert {op for op, why in placed.reasons() if why != "dtype int64"} <= {"Cast"}, placed.reasons()
+    assert {op for op, why in placed.reasons() if why != "dtype int64"} <= hosts, placed.reasons()
     wanted = [o for n in graph.nodes for o in n.outputs if o and graph.type(o).dtype == "float32"]
     found = zip(wanted, host_session(export_model(graph, wanted)).run(wanted, given), strict=True)
     known = [(i, a) for i, a in given.items() if a.dtype == np.float32]
@@ -53,6 +57,19 @@ def quantised(graph: Graph, given: dict[str, np.ndarray]) -> Graph:
     made = quantize_graph(graph, placed.on_npu, ranges, Quantize(), TARGET.numerics)
     assert not [note.reason for note in made.notes if note.on_host]
     return made.graph
+
+
+@pytest.mark.parametrize("rows", [65537, 65538, 140_003])
+def test_tables_of_more_rows_than_an_index_tells_apart(rows: int) -> None:
+    """As large vocabularies have: a block of rows is loaded, and one picked of it."""
+    ids = np.array([[0, 1, 65535, 65536, rows - 1, -1], [-rows, 3, rows - 2, 2, 40000, 40001]])
+    data = model("int64[2,6] ids => float[2,6,3] y", "y = Gather(table, ids)", {"table": normal(1, rows, 3)})
+    done = rewritten(data, feeds={"ids": ids})
+    assert ops(done).count("lookup") == 2
+    hosts = {"Cast", "Mod", "Div", "Add"}
+    assert {o for o in ops(done) if o.startswith("host:")} <= {f"host:{name.lower()}" for name in hosts}
+    graph = quantised(done.graph, {"ids": ids}, hosts)
+    check_program(graph, {"ids": ids}, TARGET, "a table of many rows")
 
 
 @pytest.mark.parametrize(
