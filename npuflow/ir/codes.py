@@ -3,7 +3,7 @@ patterns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 
 import numpy as np
@@ -15,6 +15,7 @@ from npuflow.hw.numerics import dequantize, quantize
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 
 AT_ONCE = 1 << 24  # numbers that are converted at a time: each takes some 40 bytes meanwhile
+FLOATS_AT_ONCE = 1 << 18  # of those that become patterns, or were: few enough for the processor's caches
 
 
 def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
@@ -23,7 +24,7 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
     if isinstance(quant, FloatType) and quant.group_axis is not None:
         return blocks.encoded(real, quant.element, quant.group_axis)
     if isinstance(quant, FloatType):
-        return floats.encoded(real, quant.element)
+        return _in_pieces(lambda some: floats.encoded(some, quant.element), real, quant.dtype)
     if isinstance(quant, GroupedType):
         near = quant.groups(real.shape).nearest(quant.by_channel(real))
         return np.ascontiguousarray(quant.by_channel(near))
@@ -38,7 +39,9 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
 def decode(codes: Array, quant: QuantType) -> Array:
     """The float32 numbers that codes stand for."""
     if isinstance(quant, FloatType):
-        return real_of(codes, quant.element).astype(np.float32)
+        if ELEMENTS[quant.element].block is not None:
+            return real_of(codes, quant.element).astype(np.float32)
+        return _in_pieces(lambda some: real_of(some, quant.element), codes, "float32")
     if isinstance(quant, GroupedType):
         exact = quant.groups(codes.shape).numbers(quant.by_channel(codes))
         held = floats.rounded(exact, quant.loaded) if quant.loaded else exact
@@ -53,20 +56,30 @@ def decode(codes: Array, quant: QuantType) -> Array:
     return made
 
 
+def _in_pieces(function: Callable[[Array], Array], array: Array, dtype: str) -> Array:
+    """A function of single numbers, of some at a time."""
+    flat, made = array.reshape(-1), np.empty(array.size, dtype)
+    for start in range(0, array.size, FLOATS_AT_ONCE):
+        made[start : start + FLOATS_AT_ONCE] = function(flat[start : start + FLOATS_AT_ONCE])
+    return made.reshape(array.shape)
+
+
 def _parts(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Consecutive parts of an array along its first dimension, or all of it."""
+    """Consecutive parts of an array along its first dimension of several, or all of it."""
     count = prod(shape)
     if count <= AT_ONCE or not shape:
         yield (slice(None),) * len(shape)
         return
-    step = max(1, AT_ONCE * shape[0] // count)
-    for start in range(0, shape[0], step):
-        yield (slice(start, start + step),)
+    at = next(d for d, n in enumerate(shape) if n > 1)
+    step = max(1, AT_ONCE * shape[at] // count)
+    for start in range(0, shape[at], step):
+        yield (*(slice(None),) * at, slice(start, start + step))
 
 
 def _of(end: Array, some: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
     """Scales or zero points of a part."""
-    return end[some] if shape and end.shape[0] == shape[0] else end
+    at = len(some) - 1
+    return end[some] if shape and end.ndim == len(shape) and end.shape[at] == shape[at] else end
 
 
 def real_of(codes: Array, element: str) -> npt.NDArray[np.float64]:

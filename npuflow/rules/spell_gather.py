@@ -65,7 +65,8 @@ def _blocks(parts: Parts, table: Array, index: str) -> str:
     several is loaded, and the row picked of it. The host divides the indices."""
     count, size, rows = parts.type(index).size, -(-len(table) // _ROWS), len(table)
     size = next((k for k in range(size, 4 * size) if rows % k == 0), size)
-    filled = np.concatenate([table, np.zeros((-rows % size, table.shape[1]), table.dtype)])
+    lacking = np.zeros((-rows % size, table.shape[1]), table.dtype)
+    filled = np.concatenate([table, lacking]) if len(lacking) else table
     flat = parts.reshape(index, (count,))
     at = of_integers(parts, "Mod", flat, rows)                    # negative ones count from the end
     block, inside = of_integers(parts, "Div", at, size), of_integers(parts, "Mod", at, size)
