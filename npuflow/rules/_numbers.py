@@ -78,14 +78,17 @@ def moved_indices(parts: Parts, value_id: str, steps: Array) -> str:
     return of_integers(parts, "Add", value_id, steps)
 
 
-def of_integers(parts: Parts, op_type: str, value_id: str, other: npt.ArrayLike) -> str:
-    """An operator of integers and a constant [1 or steps], by the host."""
-    kind, held = parts.type(value_id), np.atleast_1d(np.asarray(other, parts.type(value_id).dtype))
-    value, entry = constant(parts.name("steps"), held)
-    parts.values[value.id] = value
-    parts.consts.update(entry)
-    shape = (*kind.shape[:-1], max(kind.shape[-1], len(held)))
+def of_integers(parts: Parts, op_type: str, value_id: str, other: str | npt.ArrayLike) -> str:
+    """An operator of integers and of others, [1 or steps]: a constant or a value; by the host."""
+    kind = parts.type(value_id)
+    if not isinstance(other, str):
+        held = np.atleast_1d(np.asarray(other, kind.dtype))
+        value, entry = constant(parts.name("steps"), held)
+        parts.values[value.id] = value
+        parts.consts.update(entry)
+        other = value.id
+    shape = (*kind.shape[:-1], max(kind.shape[-1], parts.shape(other)[-1]))
     made = OPS["host"](
         op_type=op_type, version=EXPORT_OPSET, types=(TensorType(shape, kind.dtype),), reason="indices",
     )
-    return parts.op_as(made, (value_id, value.id), "places")
+    return parts.op_as(made, (value_id, other), "places")

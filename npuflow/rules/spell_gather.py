@@ -13,6 +13,7 @@ from npuflow.rules._parts import Decomposition, Parts
 
 _MOST = 1 << 22  # elements picked along one of several dimensions
 _ROWS = 1 << INDEX_BITS  # of a table that an index tells apart
+_BLOCK = 64  # rows of a table of more that are loaded together, at most
 
 
 @RULES.entry
@@ -54,26 +55,26 @@ def _rows(parts: Parts, x: str, index: str, axis: int, shape: tuple[int, ...]) -
         back = parts.reshape(y, (parts.type(index).size, outer, prod(own[axis + 1 :])))
         return parts.reshape(parts.transpose(back, (1, 0, 2)), shape)
     wanted = outer, own[axis], prod(own[axis + 1 :])
-    if table is not None and own[axis] > _ROWS and not found(parts, index):
-        return parts.reshape(_blocks(parts, table.reshape(wanted[1:]), index), shape)
+    size = next((k for k in range(-(-own[axis] // _ROWS), _BLOCK) if own[axis] % k == 0), 1)
+    if table is not None and size > 1 and not found(parts, index):
+        return parts.reshape(_blocks(parts, table.reshape(wanted[1:]), index, size), shape)
     rows = parts.reshape(x, wanted) if table is None else parts.const(table.reshape(wanted), "table")
     return parts.reshape(parts.op("lookup", (rows, flat)), shape)
 
 
-def _blocks(parts: Parts, table: Array, index: str) -> str:
+def _blocks(parts: Parts, table: Array, index: str, size: int) -> str:
     """[1, indices, inner]: of more rows than an index tells apart, as a large vocabulary has, a block of
-    several is loaded, and the row picked of it. The host divides the indices."""
-    count, size, rows = parts.type(index).size, -(-len(table) // _ROWS), len(table)
-    size = next((k for k in range(size, 4 * size) if rows % k == 0), size)
-    lacking = np.zeros((-rows % size, table.shape[1]), table.dtype)
-    filled = np.concatenate([table, lacking]) if len(lacking) else table
+    `size` is loaded, and the row picked of it. The host divides the indices, rounding down, so that negative
+    ones, and those outside of the table, are such of blocks."""
+    count, inner = parts.type(index).size, table.shape[1]
     flat = parts.reshape(index, (count,))
-    at = of_integers(parts, "Mod", flat, rows)                    # negative ones count from the end
-    block, inside = of_integers(parts, "Div", at, size), of_integers(parts, "Mod", at, size)
+    inside = of_integers(parts, "Mod", flat, size)
+    first = of_integers(parts, "Sub", flat, inside)
+    block = of_integers(parts, "Div", first, size)
     place = of_integers(parts, "Add", inside, size * np.arange(count))
-    blocks = parts.const(filled.reshape(1, -1, size * table.shape[1]), "table")
+    blocks = parts.const(table.reshape(1, -1, size * inner), "table")
     loaded = parts.op("lookup", (blocks, number(parts, block)))
-    each = parts.reshape(loaded, (1, count * size, table.shape[1]))
+    each = parts.reshape(loaded, (1, count * size, inner))
     return parts.op("lookup", (each, number(parts, place)))
 
 
