@@ -1,6 +1,6 @@
 """The default: nearest where codes are many, by moments where they are few, if held-out samples agree.
 
-Coordinate descent; error feedback for groups with float16 scales."""
+Coordinate descent; error feedback for weights in groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from npuflow.base.tables import Range
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder, Rounding
 
 # Groups leave little for scales to gain, and language models have hundreds of such layers, each with about as
-# many columns as terms: more damping than usual loses a third less on samples that were not looked at.
+# many columns as terms: more damping than usual loses a third less on samples that were not looked at. A
+# matrix of 576 x 576 in groups of 32 takes .1 s, 4.2 s by coordinate descent, with the same noise.
 DAMP = 0.1
 
 
@@ -23,7 +24,7 @@ class AutoRounder(Rounder):
 
     below: Annotated[int, Range(3, 17)] = 8
     """Weights of so many bits or more are rounded to the nearest; those of fewer by
-    `coordinate` with its defaults, in groups with float16 scales by `gptq`."""
+    `coordinate` with its defaults, in groups by `gptq`."""
 
     judged: ClassVar[bool] = True
 
@@ -31,6 +32,6 @@ class AutoRounder(Rounder):
         return bits < self.below
 
     def __call__(self, problem: LayerProblem) -> Rounding:
-        chosen = ROUNDERS["gptq"](damp=DAMP) if problem.halves else ROUNDERS["coordinate"]()
+        chosen = ROUNDERS["gptq"](damp=DAMP) if problem.part else ROUNDERS["coordinate"]()
         made: Rounding = chosen(problem)
         return made
