@@ -86,8 +86,11 @@ def columns(graph: Graph, layer: WeightedLayer, source: Array, chosen: ChosenCol
 
 
 def summed(codes: Codes, shares: Reals | None) -> Codes:
-    """Sums of columns by shares, which lie between them, on their grid."""
-    return codes if shares is None else np.rint(np.matmul(shares, codes)).astype(np.int16)
+    """Sums of columns by shares, on their grid."""
+    if shares is None:
+        return codes
+    ends = np.iinfo(np.int16)
+    return np.clip(np.rint(np.matmul(shares, codes)), ends.min, ends.max).astype(np.int16)
 
 
 def count(graph: Graph, layer: WeightedLayer) -> int:
