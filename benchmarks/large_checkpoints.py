@@ -95,7 +95,7 @@ def write_checkpoint(folder: Path, config: dict[str, Any]) -> int:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(struct.pack("<Q", len(text)) + text)
             for shape in shapes.values():
-                rows, inner = (shape[0], int(np.prod(shape[1:])))
+                rows, inner = shape[0], int(np.prod(shape[1:]))
                 for first in range(0, rows, 4096):
                     size = (min(4096, rows - first), inner)
                     some = np.ones(size, np.float32)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.types import Array
+from npuflow.rounders import halves
 
 Floats = npt.NDArray[np.float32]
 
@@ -23,7 +24,6 @@ Floats = npt.NDArray[np.float32]
 # 32, .9 to 2.7 dB with minima in groups of 64; twelve shares give another .1 dB
 SHARES = (1.0, 0.92, 0.85, 0.78)
 STEPS = 3
-LEAST = 2.0**-24                          # of scales: the smallest positive number of float16
 TINY = 1e-30
 AT_ONCE = 1 << 22                         # weights that are looked at together
 
@@ -67,7 +67,7 @@ def _zeros(x: Floats, weight: Floats, ends: tuple[int, int], symmetric: bool) ->
 
 def _minima(x: Floats, weight: Floats, top: int) -> GroupRanges:
     least, most, ones = x.min(-1), x.max(-1), np.ones_like(x)
-    middle, total = (least + most) / 2, weight.sum(-1)
+    middle, total, mean = (least + most) / 2, weight.sum(-1), _sums(x, ones, weight)
     found = _Best(least.shape)
     for share in SHARES:
         scale, minimum = _half(share * (most - least) / top), _float16(middle + share * (least - middle))
@@ -75,10 +75,9 @@ def _minima(x: Floats, weight: Floats, top: int) -> GroupRanges:
             codes = np.clip(np.rint((x - minimum[..., None]) / scale[..., None]), 0, top)
             found.take(_error(x - scale[..., None] * codes - minimum[..., None], weight), scale, minimum)
             squares, sums = _sums(codes, codes, weight), _sums(codes, ones, weight)
-            along, mean = _sums(x, codes, weight), _sums(x, ones, weight)
             spread = total * squares - sums**2
             known = spread > 1e-6 * total * squares         # else all codes are equal
-            slope = (total * along - sums * mean) / np.where(known, spread, 1)
+            slope = (total * _sums(x, codes, weight) - sums * mean) / np.where(known, spread, 1)
             scale = np.where(known, slope, scale)
             minimum = _float16((mean - scale * sums) / np.maximum(total, TINY))
             scale = _half(scale)
@@ -90,7 +89,7 @@ class _Best:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.error = np.full(shape, np.inf, np.float32)
-        self.ranges = GroupRanges(np.full(shape, LEAST, np.float32), np.zeros(shape, np.float32))
+        self.ranges = GroupRanges(_half(np.zeros(shape)), np.zeros(shape, np.float32))
 
     def take(self, error: Floats, scale: Floats, offset: Floats) -> None:
         better = error < self.error
@@ -129,4 +128,4 @@ def _float16(array: Array) -> Floats:
 
 
 def _half(scale: Array) -> Floats:
-    return np.maximum(_float16(scale), LEAST)
+    return halves(scale).astype(np.float32)

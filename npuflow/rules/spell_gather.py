@@ -46,27 +46,28 @@ class SpellGather(Decomposition):
 
 def _rows(parts: Parts, x: str, index: str, axis: int, shape: tuple[int, ...]) -> str:
     own = parts.shape(x)
-    flat = parts.reshape(number(parts, index), (parts.type(index).size,))
-    table, outer = parts.array(x), prod(own[:axis])
-    if table is not None and outer > 1:  # a constant is laid so that an index means one row
-        turned = np.moveaxis(table, axis, 0)
-        rows = parts.const(np.ascontiguousarray(turned).reshape(1, own[axis], -1), "table")
-        y = parts.op("lookup", (rows, flat))
-        back = parts.reshape(y, (parts.type(index).size, outer, prod(own[axis + 1 :])))
-        return parts.reshape(parts.transpose(back, (1, 0, 2)), shape)
-    wanted = outer, own[axis], prod(own[axis + 1 :])
-    size = next((k for k in range(-(-own[axis] // _ROWS), _BLOCK) if own[axis] % k == 0), 1)
-    if table is not None and size > 1 and not found(parts, index):
-        return parts.reshape(_blocks(parts, table.reshape(wanted[1:]), index, size), shape)
-    rows = parts.reshape(x, wanted) if table is None else parts.const(table.reshape(wanted), "table")
-    return parts.reshape(parts.op("lookup", (rows, flat)), shape)
+    table, outer, inner = parts.array(x), prod(own[:axis]), prod(own[axis + 1 :])
+    if table is None:
+        flat = parts.reshape(number(parts, index), (parts.type(index).size,))
+        rows = parts.reshape(x, (outer, own[axis], inner))
+        return parts.reshape(parts.op("lookup", (rows, flat)), shape)
+    if outer == 1:
+        return parts.reshape(_of_table(parts, table.reshape(own[axis], inner), index), shape)
+    # a constant is laid so that an index means one row
+    turned = np.ascontiguousarray(np.moveaxis(table, axis, 0)).reshape(own[axis], -1)
+    back = parts.reshape(_of_table(parts, turned, index), (parts.type(index).size, outer, inner))
+    return parts.reshape(parts.transpose(back, (1, 0, 2)), shape)
 
 
-def _blocks(parts: Parts, table: Array, index: str, size: int) -> str:
-    """[1, indices, inner]: of more rows than an index tells apart, as a large vocabulary has, a block of
-    `size` is loaded, and the row picked of it. The host divides the indices, rounding down, so that negative
-    ones, and those outside of the table, are such of blocks."""
-    count, inner = parts.type(index).size, table.shape[1]
+def _of_table(parts: Parts, table: Array, index: str) -> str:
+    """[1, indices, inner]: rows of a constant [rows, inner]. Of more rows than an index tells apart, as a
+    large vocabulary has, a block of several is loaded, and the row picked of it. The host divides the
+    indices, rounding down, so that negative ones, and those outside of the table, are such of blocks."""
+    (rows, inner), count = table.shape, parts.type(index).size
+    size = next((k for k in range(-(-rows // _ROWS), _BLOCK + 1) if rows % k == 0), 1)
+    if size == 1 or found(parts, index):
+        flat = parts.reshape(number(parts, index), (count,))
+        return parts.op("lookup", (parts.const(table[None], "table"), flat))
     flat = parts.reshape(index, (count,))
     inside = of_integers(parts, "Mod", flat, size)
     first = of_integers(parts, "Sub", flat, inside)

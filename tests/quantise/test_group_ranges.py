@@ -10,11 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.hw.target import Numerics
+from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.quantise.group_ranges import with_minima, with_zeros
 from npuflow.quantise.grouped import of_scheme
+from npuflow.rounders import ROUNDERS
 from npuflow.stages.tiling import shipped_targets
+from npuflow.tune import tuned
+from npuflow.tune.rounding.moments import of_columns
+from npuflow.tune.rounding.rounded import LayerScheme, matrix, rounded
+from tests.networks.floats import Net
 
 BFLOAT16 = "bfloat16"
 
@@ -87,3 +93,37 @@ def test_other_methods_of_ranges_are_obeyed() -> None:
     scheme = Weights(bits=4, group=32, symmetric=False, method="mse")
     first, second = (of_scheme(real, (0, 1), scheme, BFLOAT16, numerics(), w) for w in (None, np.ones(64)))
     assert first == second
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_matrix_may_lie_either_way(scheme: Weights) -> None:
+    rng = np.random.default_rng(5)
+    real, importance = rng.normal(size=(6, 100)).astype(np.float32), np.exp(2 * rng.normal(size=100))
+    rows = of_scheme(real, (0, 1), scheme, BFLOAT16, numerics(), importance)
+    columns = of_scheme(np.ascontiguousarray(real.T), (1, 0), scheme, BFLOAT16, numerics(), importance)
+    assert rows is not None and columns is not None
+    assert cost(real, rows, importance) == cost(real.T, columns, importance[:, None])
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_layer_is_rounded_in_ranges_that_its_inputs_ask_for(scheme: Weights, parts: int) -> None:
+    """With moments in blocks, too: every term has the importance of its own input."""
+    rng, terms = np.random.default_rng(6), 128
+    net = Net(7, 40, terms)
+    real = rng.standard_t(4, size=(terms, 8)).astype(np.float32)
+    net.add("y", OPS["matmul"](), "x", net.const("w", real))
+    one = matrix(net.graph("y"), 0, "w", ("y",), "matmul", parts)
+    x = rng.normal(size=(400, terms)) * np.exp(rng.normal(size=terms))
+    codes = np.rint(x * 2**9).clip(-32767, 32767).astype(np.int16)
+    fit = of_columns([codes.reshape(400, parts, -1).swapaxes(0, 1)], 9)
+    assert fit is not None
+    found = rounded(LayerScheme(ROUNDERS["gptq"](), scheme, numerics(), BFLOAT16), one, "", fit, None)
+    squares = ((codes / 2**9) ** 2).mean(0).reshape(parts, -1)
+    importance = (squares + tuned.ROUND_RANGES * squares.mean(1, keepdims=True)).reshape(-1)
+    wanted, usual = (of_scheme(real, (1, 0), scheme, BFLOAT16, numerics(), w) for w in (importance, None))
+    assert wanted is not None and usual is not None
+    for made, ends in zip(found.weight.quant.spread(real.shape), wanted.spread(real.shape), strict=True):
+        np.testing.assert_array_equal(made, ends)
+    assert (wanted.spread(real.shape)[0] != usual.spread(real.shape)[0]).mean() > 0.5
+    assert found.now < 0.8 * found.was

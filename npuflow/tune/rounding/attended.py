@@ -19,7 +19,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import inside
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
-from npuflow.tune.rounding.block_pass import moved_back, rows_of
+from npuflow.tune.rounding.block_pass import folded, moved_back, rows_of
 
 Reals = npt.NDArray[np.float64]
 
@@ -128,7 +128,4 @@ def _back(node: Node, given: list[Array | None], at: int, slope: Reals) -> Reals
         other = given[1 - at]
         assert other is not None
         slope = other.astype(np.float64).swapaxes(-1, -2) @ slope
-    extra = slope.ndim - source.ndim
-    slope = slope.sum(tuple(range(extra))) if extra else slope
-    wide = tuple(d for d, n in enumerate(source.shape) if n == 1 and slope.shape[d] > 1)
-    return slope.sum(wide, keepdims=True) if wide else slope
+    return folded(slope, source.shape)

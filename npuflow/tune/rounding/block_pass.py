@@ -188,10 +188,15 @@ def _through(node: Node, given: Sequence[Array | None], at: int, slope: Floats) 
         shifted = [source + sign * far if i == at else one for i, one in enumerate(given)]
         ends.append(np.asarray(node.op.reference(*shifted)[0], np.float64))
     found = np.asarray(slope * (ends[0] - ends[1]) / (2 * np.broadcast_to(far, ends[0].shape)))
-    extra = found.ndim - source.ndim
-    found = found.sum(tuple(range(extra))) if extra else found
-    wide = tuple(d for d, n in enumerate(source.shape) if n == 1 and found.shape[d] > 1)
-    return np.asarray(found.sum(wide, keepdims=True) if wide else found, np.float32)
+    return folded(found, source.shape).astype(np.float32)
+
+
+def folded(slope: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient of an operand of a shape from that of what it was broadcast to."""
+    extra = slope.ndim - len(shape)
+    slope = slope.sum(tuple(range(extra))) if extra else slope
+    wide = tuple(d for d, n in enumerate(shape) if n == 1 and slope.shape[d] > 1)
+    return np.asarray(slope.sum(wide, keepdims=True) if wide else slope)
 
 
 def moved_back(node: Node, given: Sequence[Array | None], at: int, slope: Array) -> Floats:
