@@ -274,6 +274,9 @@ def _going(a: Words, b: Words, loop: Rounds) -> Iterator[tuple[int, int, int]]:
         at, opcode = int(word) + HEADER_WORDS, by_code(int(a[command, 0] & 0xFF))
         assert opcode is not None
         names = {place: entry.name for entry, place in layout(opcode.name) if entry.width == 1}
+        if (size := _next_constants(a[command], b[command])) and names.get(at) in ("external", "local"):
+            yield int(command), at, size
+            continue
         if names.get(at) not in _GOING.get(opcode.name, ()):
             why = f"from round to round, {opcode.name} has another {names.get(at, f'word {at}')}"
             raise differing(loop.loop, why)
@@ -283,6 +286,17 @@ def _going(a: Words, b: Words, loop: Rounds) -> Iterator[tuple[int, int, int]]:
             why = f"{opcode.name} goes from byte {place} to {place + step}, in no tensor of all steps"
             raise differing(loop.loop, why)
         yield int(command), at, step
+
+
+def _next_constants(one: Ints, other: Ints) -> int:
+    """The bytes of a load of constants, where the next round's loads those behind them to behind where these
+    lie; 0 where it does not."""
+    first, second = (decode(words) for words in (one, other))
+    if first.opcode != "LOAD" or first.text("space") != "CONST":
+        return 0
+    size = first.number("element") * int(np.prod(first.vector("dims")))
+    further = {second.number(name) - first.number(name) for name in ("external", "local")}
+    return size if further == {size} else 0
 
 
 def head(
@@ -319,13 +333,7 @@ def _folded_once(words: Words, core: int) -> Words:
             at += 1
             continue
         length, count = best
-        block = words[at : at + length]
-        steps = [
-            (k, int(word), step)
-            for k in range(length) for word in np.flatnonzero(going[at + k])
-            if (step := _step(words, at + k, length, int(word)))
-        ]
-        found += [head(count, length, steps, core), block]
+        found += [head(count, length, _steps(words, going, at, length), core), words[at : at + length]]
         at += length * count
     return np.concatenate(found) if found else words
 
@@ -343,21 +351,30 @@ def _ends(words: Words) -> set[int]:
 
 
 def _kinds(words: Words) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
-    """Of every command what must be the same in all rounds, and which of its words may go on."""
+    """Of every command what must be the same in all rounds, and which of its words may go on: also where in
+    local memory it reads and writes, since tiles of one buffer lie one behind the other."""
     going = np.zeros(words.shape, bool)
-    for name in _GOING:
-        rows = words[:, 0] & 0xFF == opcodes()[name].code
-        for entry, place in layout(name):
-            if entry.name in _GOING[name]:
-                going[rows, place] = True
+    codes = words[:, 0] & 0xFF
+    for code in np.unique(codes):
+        opcode = by_code(int(code))
+        assert opcode is not None
+        names = {*_GOING.get(opcode.name, ()), *opcode.pointers("read", "write", "sum")}
+        names |= {"local"} if opcode.transfers else set()
+        for entry, place in layout(opcode.name):
+            if entry.name in names:
+                going[codes == code, place] = True
     fixed = np.where(going, 0, words)
     fixed[:, 2:HEADER_WORDS] = packed((waits_of(words) > 0).astype(np.int64))
     return [row.tobytes() for row in fixed], going
 
 
-def _step(words: Words, at: int, length: int, word: int) -> int:
-    far = int(words[at + length, word]) - int(words[at, word])
-    return (far + (1 << 31)) % (1 << 32) - (1 << 31)
+def _steps(
+    words: Words, going: npt.NDArray[np.bool_], at: int, length: int
+) -> list[tuple[int, int, int]]:
+    """By how much words of a block go on: command of the block, word, step."""
+    far = words[at + length : at + 2 * length].astype(np.int64) - words[at : at + length]
+    far = (far + (1 << 31)) % (1 << 32) - (1 << 31)
+    return [(int(k), int(w), int(far[k, w])) for k, w in np.argwhere(going[at : at + length] & (far != 0))]
 
 
 def _run(
@@ -375,9 +392,15 @@ def _run(
         while _alike(words, kinds, going, (at, length), count, own):
             count += 1
         count -= not _alike(words, kinds, going, (at, length), 1, own)
-        if (count - 1) * length - 2 > most:
-            best, most = (length, count), (count - 1) * length - 2
+        saved = (count - 1) * length
+        if saved > most and (saved := saved - _announced(words, going, at, length)) > most:
+            best, most = (length, count), saved
     return best
+
+
+def _announced(words: Words, going: npt.NDArray[np.bool_], at: int, length: int) -> int:
+    """How many commands announce a block: a REPEAT, and ADVANCEs of so many words each."""
+    return 1 + -(-len(_steps(words, going, at, length)) // opcodes()[ADVANCE].fields[0].width)
 
 
 def _alike(

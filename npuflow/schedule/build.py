@@ -21,6 +21,7 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import move
 from npuflow.schedule.parts import CorePart, UnitSlots
+from npuflow.schedule.round_loads import load_shares
 
 Meeting = list[tuple[int, int]]           # (core, index in its sequence) of one load
 
@@ -78,6 +79,7 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
             on_core.fetch()
             if core.index < frame.group.cores[1]:
                 on_core.run()
+            load_shares(core, frames, number)
             busy |= {core.index} if len(jobs) > before else set()
         made = [o for n in nodes for o in frame.topology.graph.nodes[n].outputs]
         fresh.update({o: places.owner(o) for o in made if o in places.of})
@@ -180,6 +182,12 @@ class GroupOnCore:
                     own.slots, own.holds = self.core.staying[str(stays)]
                     continue
                 addresses = local.slots(name, unit.slots)
+                if (early := self.core.early.get(name)) is not None:
+                    there, held = early
+                    rest = addresses[len(there) :]
+                    own.slots = [*there, *(self.core.open(a, max(1, unit.size)) for a in rest)]
+                    own.holds, own.turn = [*held, *[None] * len(rest)], len(there)
+                    continue
                 if stays is not None:
                     own.slots = [self.core.open(a, max(1, unit.size)) for a in addresses]
                     own.holds = [None] * len(own.slots)

@@ -12,6 +12,7 @@ from npuflow.schedule.jobs import (
     Allocation,
     BorderCopy,
     BoxCopy,
+    ConstantShare,
     Job,
     Outside,
     Place,
@@ -80,6 +81,8 @@ class Core:
         self.kept: dict[str, Slot] = {}           # values that stay between groups
         # constants that stay: slots, and what each holds
         self.staying: dict[str, tuple[list[Slot], list[tuple[Box, ...] | None]]] = {}
+        # slots of constants that a loop before their layer has loaded, and what each holds
+        self.early: dict[str, tuple[list[Slot], list[tuple[Box, ...] | None]]] = {}
         self._slots: list[Slot] = []
 
     def open(self, low: int, size: int) -> Slot:
@@ -139,6 +142,14 @@ class Core:
                 None,
                 key,
             )
+            self.jobs.append(job)
+
+    def load_share(self, size: int, to: Sequence[Allocation], what: ConstantShare, node: int) -> None:
+        """Some of the bytes of several slots, which lie one behind the other."""
+        if size:
+            moved, queue = rows_transfer(1, size, self.machine), self.queues.constants
+            places = [(one, None) for one in to]
+            job = Job(self.index, queue, self.group, node, 0, (), places, moved.front, what, moved.bytes)
             self.jobs.append(job)
 
     def load_box(

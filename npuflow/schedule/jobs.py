@@ -104,6 +104,15 @@ class Constants(NamedTuple):
     boxes: tuple[Box, ...]
 
 
+class ConstantShare(NamedTuple):
+    """Loads some of the bytes of several tiles' constants, from `first` on. `sizes`: bytes between the
+    beginnings of one tile's constants and the next one's."""
+
+    constants: tuple[Constants, ...]
+    sizes: tuple[int, ...]
+    first: int
+
+
 class BoxCopy(NamedTuple):
     """Loads or stores a box of a value, which is indexed as the operand is."""
 
@@ -157,7 +166,10 @@ class GatherColumns(NamedTuple):
     opcode: str
 
 
-What = Constants | BoxCopy | BorderCopy | PieceCopy | FillRun | CopyRows | ComputeTile | GatherColumns
+What = (
+    Constants | ConstantShare | BoxCopy | BorderCopy | PieceCopy | FillRun | CopyRows | ComputeTile
+    | GatherColumns
+)
 
 
 @dataclass(slots=True, eq=False)

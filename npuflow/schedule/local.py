@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.staying import Staying, candidates, chosen, with_staying
+from npuflow.schedule.staying import Name, Staying, candidates, chosen, with_staying
 from npuflow.schedule.units import SlotUnit, units_of
 
 
@@ -127,6 +128,32 @@ LOOK = 1 << 30                            # parts ahead of its own that a consta
 
 
 @dataclass(frozen=True)
+class RoundLoads:
+    """Slots of constants that the rounds of a loop load, a share in each, and the loop's last step what is
+    left. `slots`: one behind the other in local memory, with their bytes; `units`: by slots' name the unit
+    that they are loaded for; `share`: bytes of a round; `groups`: behind which the loads come, of both rounds
+    that a plan has and of the last step; `first`, `last`: from when to when the bytes are theirs."""
+
+    slots: Mapping[str, int]
+    units: Mapping[str, Name]
+    share: int
+    rounds: int
+    groups: tuple[int, int, int]
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """Of all bytes."""
+        return f"rounds.{self.groups[0]}/0"
+
+    def places(self, address: int) -> dict[str, int]:
+        """Addresses of the slots, from that of the first one."""
+        ends = list(accumulate(self.slots.values(), initial=address))
+        return dict(zip(self.slots, ends[:-1], strict=True))
+
+
+@dataclass(frozen=True)
 class Local:
     """Local memory over the whole program: lives by item, and their addresses."""
 
@@ -134,6 +161,7 @@ class Local:
     layout: Layout
     shared: Mapping[str, str] = field(default_factory=dict)
     """Units whose constants stay in local memory, by the name of the slots that they share."""
+    round_loads: tuple[RoundLoads, ...] = ()
 
     def slots(self, name: str, count: int) -> list[int]:
         return [self.layout.addresses[f"{self.shared.get(name, name)}/{k}"] for k in range(count)]

@@ -58,7 +58,7 @@ class UnitSlots:
         for tile in tiles:
             where = tuple([tile[a] for a in axes])
             if where not in known:
-                known[where] = self._found(tile)
+                known[where] = self.found(tile)
             boxes, size = known[where]
             self.boxes.append(boxes)
             self.bytes.append(size)
@@ -87,7 +87,8 @@ class UnitSlots:
             found.append((start, end))
         return found
 
-    def _found(self, tile: Tile) -> tuple[Boxes, int]:
+    def found(self, tile: Tile) -> tuple[Boxes, int]:
+        """What a slot holds for a tile, and its bytes."""
         boxes, size = tuple([r.operand.box(tile) for r in self.unit.refs]), 0
         for ref, box in zip(self.unit.refs, boxes, strict=True):
             size = aligned(size, PACK) + ref.bytes(elements(box))

@@ -30,6 +30,7 @@ from npuflow.schedule.local import (
     shared_slots,
 )
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.round_loads import LoopTurns, loadable, round_loads, turns_of, with_loads
 from npuflow.schedule.staying import candidates, chosen, with_staying
 
 USES = 4                                  # of constants in steps, from which on they may stay
@@ -200,17 +201,18 @@ def _in_turn(topology: Topology, loop: RolledLoop, node: int) -> bool:
 
 
 def place_local(
-    frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy"
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy",
+    early: bool = False,
 ) -> tuple[Local, tuple[RolledLoop, ...]]:
     """Addresses of a plan, and its loops; a FitError where there is no room, or no round of a loop that
-    stands for all."""
+    stands for all. `early`: rounds load constants of what follows their loop."""
     topology = frames[0].topology if frames else None
     if topology is None or not topology.graph.rolls:
         return lay_local(frames, kept, machine, method=method), ()
     graph, views = topology.graph, topology.views
     movers = [n for roll in graph.rolls for n in roll.movers]
     loops = rolled_loops(graph, [f.group for f in frames], kept)
-    local = lay_rolled(frames, kept, machine, loops, method) if loops is not None else None
+    local = lay_rolled(frames, kept, machine, loops, method, early) if loops is not None else None
     why = ""
     if not all((n, m) in views.saved for n in movers for m in range(len(topology.moving[n]))):
         why = "what its steps read or make is moved"
@@ -247,7 +249,7 @@ def _jobs(schedule: Schedule, groups: Sequence[int]) -> list[tuple[object, ...]]
 
 def lay_rolled(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine, loops: Sequence[RolledLoop],
-    method: Method = "greedy",
+    method: Method = "greedy", early: bool = False,
 ) -> Local | None:
     """Addresses in local memory, the same for both rounds; None where there is no room."""
     (lives, movable), moments = lives_of(frames, kept, machine), all_moments(frames)
@@ -284,10 +286,12 @@ def lay_rolled(
     at = _starts(moments, loops)
     own = list(merged.values())
     free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
-    found = _staying(frames, own, free, loops, at, (limit, align), method)
-    found = found or laid(own, free, limit, align, LOOK, method)
+    staying = _staying(frames, own, free, loops, at, (limit, align), method)
+    found, every, sooner = staying or (laid(own, free, limit, align, LOOK, method), own, free)
     if found is None:
         return None
+    for turns in turns_of(frames, [(one.roll, one.groups) for one in loops], moments, machine) if early else ():
+        found, every = _with_round_loads(found, every, sooner, frames, turns, machine, method)
     addresses = dict(found.layout.addresses)
     addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
@@ -298,8 +302,8 @@ def lay_rolled(
 def _staying(
     frames: Sequence[Frame], own: Sequence[Lifetime], free: Mapping[str, int], loops: Sequence[RolledLoop],
     at: Callable[[int], int], room: tuple[int, int], method: Method,
-) -> Local | None:
-    """Addresses where constants that steps share stay. Other buffers lie apart from those of the next parts
+) -> tuple[Local, list[Lifetime], dict[str, int]] | None:
+    """Addresses where constants that steps share stay, with the lives and constants as they are then. Other buffers lie apart from those of the next parts
     as far as there is room: the array may then begin while the vector unit still reads its last sums.
     `free`: constants, and from when on they may come; `room`: bytes, and how these are aligned."""
     moments = all_moments(frames)
@@ -318,8 +322,27 @@ def _staying(
         sooner |= {life.name: at(life.first) for one in staying for life in one.lives}
         found = laid(every, sooner, *room, LOOK, method)
         if found is not None:
-            return replace(found, shared=shared_slots(staying))
+            return replace(found, shared=shared_slots(staying)), every, sooner
     return None
+
+
+def _with_round_loads(
+    local: Local, lives: Sequence[Lifetime], free: Mapping[str, int], frames: Sequence[Frame],
+    turns: LoopTurns, machine: Machine, method: Method,
+) -> tuple[Local, Sequence[Lifetime]]:
+    """Addresses and lives where a loop's rounds load constants of what follows it, as far as there is room."""
+    memory, known = machine.memory, loadable(frames, local.shared, machine)
+    room = memory.local_bytes, memory.slot_align
+    for one in round_loads(lives, known, turns, room, memory.burst):
+        longer = with_loads(lives, [one])
+        rest = {life.name: free[life.name] for life in longer if life.name in free}
+        found = laid(longer, rest, *room, LOOK, method)
+        if found is not None:
+            every = (*local.round_loads, one)
+            places = {n: a for k in every for n, a in k.places(found.layout.addresses[k.name]).items()}
+            layout = replace(found.layout, addresses={**found.layout.addresses, **places})
+            return replace(found, layout=layout, shared=local.shared, round_loads=every), longer
+    return local, lives
 
 
 def _loaded_early(

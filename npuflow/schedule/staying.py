@@ -54,7 +54,7 @@ def candidates(
         segment = frame.topology.segment[frame.group.nodes[0]]
         for p, (units, member) in enumerate(zip(frame.units, frame.members, strict=True)):
             for u, unit in enumerate(units):
-                if unit.home == "const" and unit.slots == _tiles(frame.group, p, member, unit):
+                if holds_all(frame.group, p, member, unit):
                     choice = frame.group.parts[p].choice
                     assert choice is not None
                     cut = (choice.sizes, choice.order) if any(r.axes for r in unit.refs) else ()
@@ -100,6 +100,11 @@ def with_staying(
 
 def _names(one: Staying) -> list[str]:
     return [f"{g}.{p}.{u}/{k}" for g, p, u in one.units for k in range(one.slots)]
+
+
+def holds_all(group: FusionGroup, p: int, member: Member, unit: SlotUnit) -> bool:
+    """Whether the slots of a unit are of constants, and hold all of them."""
+    return unit.home == "const" and unit.slots == _tiles(group, p, member, unit)
 
 
 def _tiles(group: FusionGroup, p: int, member: Member, unit: SlotUnit) -> int:

@@ -36,6 +36,7 @@ class Finalist:
     replayed: bool = True                 # otherwise its cycles are the search's sums
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
+    early: bool = False                   # whether a loop's rounds load constants of what follows it
 
 
 def worth(finalist: Finalist, machine: Machine) -> float:
@@ -52,7 +53,7 @@ def scheduled(
     machine = replace(machine, inside=False)
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     try:
-        local, loops = place_local(frames, finalist.kept, machine, allocation)
+        local, loops = place_local(frames, finalist.kept, machine, allocation, finalist.early)
     except TargetError:
         return None
     if not replay:

@@ -51,6 +51,7 @@ class TilingPlan:
     moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
     paired: bool = False      # of one with pairs of loops as one
+    early: bool = False       # whether a loop's rounds load constants of what follows it
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
 
     @property
@@ -125,6 +126,7 @@ def plan_network(
         tuple(contest.tried),
         best.moved if best.replayed else 0.0,
         bool(graph.rolls),
+        early=best.early,
     )
 
 
@@ -199,6 +201,14 @@ class Contest:
                 fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
                 other = overlapping(found, self.topology, self.machine, fixed)
                 self.offer([other] if other.groups != found.groups else [])
+            found = self.best
+            if self.uses("under loops") and found is not before and found is not None and found.replayed:
+                self._under_loops(found)
+
+    def _under_loops(self, found: Finalist) -> None:
+        """The same plan whose loops load constants of what follows them."""
+        if self.topology.graph.rolls and not found.early:
+            self.offer([replace(found, origin=f"{found.origin}, under loops", early=True)])
 
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
         """The best plan of the same strategies where the other cores are idle."""
@@ -237,8 +247,10 @@ def _planned(
         plan = plan_network(graph, machine, numerics, level, pins, allocation, without=without)
     except TargetError:
         return None
-    replayed = bool(plan.replayed)
-    return Finalist(plan.groups, plan.kept, plan.origin, plan.cycles, plan.moved, replayed=replayed)
+    return Finalist(
+        plan.groups, plan.kept, plan.origin, plan.cycles, plan.moved, replayed=bool(plan.replayed),
+        early=plan.early,
+    )
 
 
 def _least_on_one_core(groups: Sequence[FusionGroup], bounds: LowerBounds) -> float:

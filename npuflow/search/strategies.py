@@ -15,7 +15,7 @@ from npuflow.base.tables_toml import dotted
 from npuflow.schedule import tuned
 from npuflow.search.tilings import DEFAULT_LEVEL
 
-Form = Literal["lower level", "rows stay", "groups", "overlapping", "one core"]
+Form = Literal["lower level", "rows stay", "groups", "overlapping", "under loops", "one core"]
 When = Literal[
     "always", "above the default level", "on several cores", "on several cores, or where values are joined",
     "on one core, or above the default level", "where values are joined",
@@ -92,6 +92,10 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     ),
     TilingStrategy(
         "overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"
+    ),
+    TilingStrategy(
+        "under loops", "under loops",
+        "the best plan, in which rounds of loops load constants of what follows them",
     ),
     TilingStrategy(
         "on one core", "one core", "all of these on one core, and the others idle", "on several cores"

@@ -158,7 +158,7 @@ def test_programs_beyond_sixteen_bits_of_counts() -> None:
     commands = CommandList(0, 1)
     slots = [Allocation(i * 64, i * 64 + 64, 64, (), 1, ()) for i in range(2)]
     for i in range(70_000):
-        commands.load({}, (slots[i % 2], None), 0, None, 0)
+        commands.load({}, [(slots[i % 2], None)], 0, None, 0)
         if i % 7 == 0:
             commands.compute("FILL", {"y": slots[i % 2].low}, [(slots[i % 2], None)], 0, 0)
     retired = [0] * 4

@@ -108,6 +108,23 @@ def test_a_block_may_lie_in_a_block() -> None:
     np.testing.assert_array_equal(expanded(tiles_folded(expanded(words))), expanded(words))
 
 
+def test_tiles_of_a_buffer_in_local_memory_are_a_block() -> None:
+    """A product's tiles read one place behind the other, and write two in turn."""
+    dims = {"dims": (1, 1, 1, 1, 1, 64), "element": 1}
+    rows = [
+        encode(name, {**LOAD, **dims, name_of: 64 * k, "local": local}, queue=queue, wait=wait)
+        for k in range(40)
+        for name, name_of, queue, local, wait in (
+            ("LOAD", "external", 0, 4096 + 64 * k, ()),
+            ("STORE", "external", 1, 64 * (k % 2), (k + 1,)),
+        )
+    ]
+    words = np.stack(rows)
+    found = tiles_folded(words)
+    assert len(found) == 6                # REPEAT, ADVANCE, and the commands of two tiles
+    np.testing.assert_array_equal(expanded(found), words)
+
+
 def test_rounds_that_are_not_alike_are_no_block() -> None:
     words = expanded(block())[1:5]
     tensors = ((0, 1 << 20, 8), (0, 1 << 20, -4))

@@ -94,16 +94,16 @@ class CommandList:
     def load(
         self,
         values: Mapping[str, object],
-        place: Place,
+        places: Sequence[Place],
         node: int,
         source: tuple[DataRange, Touch] | None,
         step: int,
     ) -> None:
-        """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it
+        """LOAD into slots from a value in DATA, or from CONST, on the last channel so that it
         need not wait behind values."""
-        (allocation, box), queue = place, self.queues.constants if source is None else self.queues.values
-        local, needs = self.local[allocation], Latest()
-        local.before_write(box, needs)
+        queue, needs = self.queues.constants if source is None else self.queues.values, Latest()
+        for allocation, box in places:
+            self.local[allocation].before_write(box, needs)
         if source is not None:
             storage, touch = source
             merge(needs, storage.shared)
@@ -111,7 +111,8 @@ class CommandList:
                 if count > needs.get(q, 0) and touch.meets(other):
                     needs[q] = count
         count = self.add("LOAD", values, queue, node, needs, step)
-        local.touch(box, queue, count, True)
+        for allocation, box in places:
+            self.local[allocation].touch(box, queue, count, True)
         if source is not None:
             storage.reads.append((touch, queue, count))
             merge(storage.last, {queue: count})

@@ -20,7 +20,16 @@ from npuflow.program.codegen.commands import Pending, Touch
 from npuflow.program.codegen.consts import pack
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.dma import box_copy, dense, dma, in_step
-from npuflow.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, Phase, PieceCopy
+from npuflow.schedule.jobs import (
+    Allocation,
+    BorderCopy,
+    BoxCopy,
+    Constants,
+    ConstantShare,
+    Job,
+    Phase,
+    PieceCopy,
+)
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import item_of
 
@@ -42,14 +51,18 @@ Fields = dict[str, object]
 
 def transfer(core: CoreProgram, job: Job) -> None:
     """The LOAD or STORE of a job."""
+    outside, what = job.outside, job.what
+    if isinstance(what, ConstantShare):
+        _share(core, job, what)
+        return
     (place,) = job.writes or job.reads
-    allocation, outside, what = place[0], job.outside, job.what
+    allocation = place[0]
     if outside is None:
         block = _block(job)
         fields = box_copy(
             "CONST", core.consts.add(block), (len(block),), ((0, len(block)),), allocation.low, 1
         )
-        core.commands.load(fields, place, job.node, None, job.tile)
+        core.commands.load(fields, [place], job.node, None, job.tile)
         return
     storage, address = core.data.of(outside.value) if job.writes else core.data.open(outside.value)
     view: object = core.data.seen_as(outside.value)
@@ -68,7 +81,7 @@ def transfer(core: CoreProgram, job: Job) -> None:
     if job.writes:
         cut = core.data.cut(outside.value) if outside.value in core.data.graph.values else None
         touch = touch if cut is None else Touch(None, (), *cut)
-        core.commands.load(fields, place, job.node, (storage, touch), job.tile)
+        core.commands.load(fields, [place], job.node, (storage, touch), job.tile)
     else:
         core.commands.store(fields, place, job.node, storage, touch, job.tile)
 
@@ -96,11 +109,24 @@ def _piece(what: PieceCopy, base: int, allocation: Allocation, load: bool) -> Fi
     return dma("DATA", address, local, item, sizes, [s * item for s in far], [s * item for s in near])
 
 
+def _share(core: CoreProgram, job: Job, what: ConstantShare) -> None:
+    """Some of the bytes of constants that lie one behind the other, in memory as in the section."""
+    blocks = map(_packed, what.constants)
+    every = b"".join(block.ljust(size, b"\0") for block, size in zip(blocks, what.sizes, strict=True))
+    size, address, local = job.bytes, core.consts.add(every) + what.first, job.writes[0][0].low + what.first
+    fields = box_copy("CONST", address, (size,), ((0, size),), local, 1)
+    core.commands.load(fields, job.writes, job.node, None, job.tile)
+
+
+def _packed(what: Constants) -> bytes:
+    return pack([(_array(what.member.sites[r.member], r), r.dtype) for r in what.refs], what.boxes)[0]
+
+
 def _block(job: Job) -> bytes:
     """The constants that a job loads."""
     what = job.what
     if isinstance(what, Constants):
-        return pack([(_array(what.member.sites[r.member], r), r.dtype) for r in what.refs], what.boxes)[0]
+        return _packed(what)
     assert isinstance(what, PieceCopy) and what.move.source is not None
     array, piece = what.site.consts[what.move.source], what.piece
     assert array is not None
