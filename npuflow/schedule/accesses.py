@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from npuflow.ir.space import Box
+from npuflow.schedule.banks import Touched
 from npuflow.schedule.jobs import Allocation
 
 # queue -> the last of it that must be waited for; a queue keeps its order
@@ -25,14 +26,23 @@ class _Touch(NamedTuple):
     writes: bool
 
 
+Region = tuple[int, int, Latest]          # first and last byte of what was replaced, its last accesses
+
+
 class Accesses:
     """Accesses to one allocation, box by box, and the last ones to what it replaced."""
 
-    __slots__ = ("_before", "_touches")
+    __slots__ = ("_before", "_touches", "regions")
 
-    def __init__(self, before: Latest) -> None:
-        self._before = before
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self.regions, self._before = regions, Latest()
+        for _, _, last in regions:
+            merge(self._before, last)
         self._touches: list[_Touch] = []
+
+    @property
+    def touched(self) -> bool:
+        return bool(self._touches)
 
     def last(self) -> Latest:
         found = dict(self._before)
@@ -50,6 +60,15 @@ class Accesses:
         for queue, number in self._before.items():
             if number > into.get(queue, -1):
                 into[queue] = number
+        for other, queue, number, _ in self._touches:
+            if number > into.get(queue, -1) and meet(other, box):
+                into[queue] = number
+
+    def before_part(self, part: Touched, box: Box | None, into: Latest) -> None:
+        """As `before_write` of a box, which waits for what was replaced in its own bytes alone."""
+        for low, high, last in self.regions:
+            if low < part.high and part.low < high:
+                merge(into, last)
         for other, queue, number, _ in self._touches:
             if number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
@@ -79,10 +98,10 @@ class LocalAccesses(dict[Allocation, Accesses]):
             if older:
                 open_ += older
                 continue
-            before: Latest = {}
+            regions: list[Region] = []
             for a in top.replaces:
-                merge(before, self[a].last())
-            self[top] = Accesses(before)
+                regions += [(a.low, a.high, self[a].last())] if self[a].touched else self[a].regions
+            self[top] = Accesses(regions)
             open_.pop()
         return self[key]
 

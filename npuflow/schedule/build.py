@@ -15,7 +15,7 @@ from npuflow.schedule.borders import loaded, spreads, stored
 from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member, RollingBuffer, Spread
-from npuflow.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
+from npuflow.schedule.jobs import Barrier, BorderCopy, ConstantShare, CopyRows, Job, Phase, Places, Schedule
 from npuflow.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
@@ -75,10 +75,12 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
         jobs = phases[-1].jobs
         for core in (cores[c] for c in sorted(used)):
             before, core.jobs, core.group, core.now = len(jobs), jobs, number, {}
+            core.cutting = number in local.cutting
             on_core = GroupOnCore(core, frame, spread)
             on_core.fetch()
             if core.index < frame.group.cores[1]:
                 on_core.run()
+                jobs[before:] = constants_first(jobs[before:], frame)
             load_shares(core, frames, number)
             busy |= {core.index} if len(jobs) > before else set()
         made = [o for n in nodes for o in frame.topology.graph.nodes[n].outputs]
@@ -88,6 +90,14 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
     for phase in phases if machine.dma.multicast else ():
         phase.shared = _shared(phase.jobs, machine.compute.cores)
     return Schedule(phases, len(frames))
+
+
+def constants_first(jobs: Sequence[Job], frame: Frame) -> list[Job]:
+    """The jobs of a group with loads of parts of its first layer's constants in front: values that come first
+    may wait for bytes that are free later."""
+    nodes = frame.members[0].nodes if not frame.moves else ()
+    early = [type(job.what) is ConstantShare and job.node in nodes for job in jobs]
+    return [job for want in (True, False) for job, one in zip(jobs, early, strict=True) if one is want]
 
 
 def in_turn(frames: Sequence[Frame]) -> list[tuple[int, Frame]]:

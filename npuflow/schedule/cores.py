@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from math import prod
 
 from npuflow.ir.space import Box, Interval, elements
@@ -23,6 +24,9 @@ from npuflow.schedule.jobs import (
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
+
+
+SET_UPS = 4                               # times that of its set-up a part of a load takes at least
 
 
 class External:
@@ -56,12 +60,16 @@ class External:
 
 
 class Slot:
-    """Bytes of local memory that are used again and again. `now`: what lies there."""
+    """Bytes of local memory that are used again and again. `now`: what lies there; `number`: how many were
+    opened before; `under`: those that lay in its bytes, by number, first and last byte."""
 
-    __slots__ = ("high", "low", "now")
+    __slots__ = ("high", "low", "now", "number", "under")
 
-    def __init__(self, low: int, high: int, replaces: tuple[Allocation, ...]) -> None:
-        self.low, self.high = low, high
+    def __init__(
+        self, low: int, high: int, replaces: tuple[Allocation, ...], number: int = 0,
+        under: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        self.low, self.high, self.number, self.under = low, high, number, under
         self.now = Allocation(low, high, high - low, NO_BOX, 1, replaces)
 
     def renew(self, size: int, laid: Box = NO_BOX, item: int = 1) -> None:
@@ -76,6 +84,7 @@ class Core:
         self.index, self.machine, self.local, self.external = index, machine, local, external
         self.queues = Queues(machine.dma.channels)
         self.group = 0                            # that is laid out
+        self.cutting = False                      # whether its loads of constants may be cut
         self.jobs: list[Job] = []                 # of all cores
         self.now: dict[str, Slot] = {}            # values with buffers of the group
         self.kept: dict[str, Slot] = {}           # values that stay between groups
@@ -84,16 +93,19 @@ class Core:
         # slots of constants that a loop before their layer has loaded, and what each holds
         self.early: dict[str, tuple[list[Slot], list[tuple[Box, ...] | None]]] = {}
         self._slots: list[Slot] = []
+        self._opened = 0
 
     def open(self, low: int, size: int) -> Slot:
         high, rest, under = low + size, [], []
         for other in self._slots:
             if other.low < high and low < other.high:
-                under.append(other.now)
+                under.append(other)
                 if low <= other.low and other.high <= high:
                     continue
             rest.append(other)
-        found = Slot(low, high, tuple(under))
+        self._opened += 1
+        lay = [(other.number, other.low, other.high) for other in under] if self.cutting else ()
+        found = Slot(low, high, tuple(other.now for other in under), self._opened, lay)
         self._slots = [*rest, found]
         return found
 
@@ -144,13 +156,32 @@ class Core:
             )
             self.jobs.append(job)
 
-    def load_share(self, size: int, to: Sequence[Allocation], what: ConstantShare, node: int) -> None:
-        """Some of the bytes of several slots, which lie one behind the other."""
+    def load_share(
+        self, size: int, to: Sequence[Place], what: ConstantShare, node: int, tile: int = 0
+    ) -> None:
+        """Some of the bytes of slots, which lie one behind the other."""
         if size:
             moved, queue = rows_transfer(1, size, self.machine), self.queues.constants
-            places = [(one, None) for one in to]
-            job = Job(self.index, queue, self.group, node, 0, (), places, moved.front, what, moved.bytes)
+            job = Job(self.index, queue, self.group, node, tile, (), to, moved.front, what, moved.bytes)
             self.jobs.append(job)
+
+    def cuts(self, slot: Slot, size: int) -> list[Interval]:
+        """The parts of a slot's first bytes that lie over different things, as far as each takes the bus several
+        times as long as its set-up; first those over what was there first, which is done with first."""
+        memory, front = self.machine.memory, rows_transfer(1, 1, self.machine).front
+        least = SET_UPS * front * memory.external_bandwidth
+        under, low = slot.under, slot.low
+        ends = {(at - low) // memory.burst * memory.burst for _, *both in under for at in both}
+        found = [0]
+        for end in sorted(ends):
+            if end - found[-1] >= least and size - end >= least:
+                found.append(end)
+
+        def since(part: Interval) -> int:
+            a, b = part
+            return max((n for n, first, last in under if first < low + b and low + a < last), default=-1)
+
+        return sorted(pairwise([*found, size]), key=since)
 
     def load_box(
         self, value: str, ref: Ref, box: Box, to: Allocation, place: Box | None, node: int, tile: int

@@ -162,6 +162,8 @@ class Local:
     shared: Mapping[str, str] = field(default_factory=dict)
     """Units whose constants stay in local memory, by the name of the slots that they share."""
     round_loads: tuple[RoundLoads, ...] = ()
+    cutting: Collection[int] = ()
+    """Groups whose loads of constants may be cut where parts of their bytes are free before others."""
 
     def slots(self, name: str, count: int) -> list[int]:
         return [self.layout.addresses[f"{self.shared.get(name, name)}/{k}"] for k in range(count)]

@@ -19,7 +19,15 @@ from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.cores import Core, Slot
 from npuflow.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
 from npuflow.schedule.geometry import Member
-from npuflow.schedule.jobs import ComputeTile, Constants, GatherColumns, Place, Run, TileRun
+from npuflow.schedule.jobs import (
+    ComputeTile,
+    Constants,
+    ConstantShare,
+    GatherColumns,
+    Place,
+    Run,
+    TileRun,
+)
 from npuflow.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.schedule.units import SlotUnit
 
@@ -216,8 +224,13 @@ class CorePart:
             slot.renew(unit.bytes[tile], ((0, unit.bytes[tile]),), 1)
             boxes, refs = unit.boxes[tile], unit.unit.refs
             key = tuple((member.nodes[r.member], r.key) for r in refs), boxes
-            what = Constants(member, refs, boxes)
-            self.core.load_block(unit.bytes[tile], slot.now, what, member.nodes[ref.member], tile, key)
+            what, size, node = Constants(member, refs, boxes), unit.bytes[tile], member.nodes[ref.member]
+            parts = self.core.cuts(slot, size) if self.core.cutting else []
+            if len(parts) < 2:
+                self.core.load_block(size, slot.now, what, node, tile, key)
+            for low, high in parts if len(parts) > 1 else ():
+                share, place = ConstantShare((what,), (size,), low), (slot.now, ((low, high),))
+                self.core.load_share(high - low, [place], share, node, tile)
         else:
             slot.renew(unit.bytes[tile])
             self.core.load_box(

@@ -296,7 +296,10 @@ def lay_rolled(
     addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
         return None
-    return replace(found, layout=Layout(addresses, found.layout.total, found.layout.bound))
+    rounds = {g for loop in loops for g in (*loop.first, *loop.second)}
+    cutting = frozenset(range(len(frames))) - rounds if early else ()
+    layout = Layout(addresses, found.layout.total, found.layout.bound)
+    return replace(found, layout=layout, cutting=cutting)
 
 
 def _staying(

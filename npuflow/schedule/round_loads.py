@@ -154,8 +154,8 @@ def load_shares(core: Core, frames: Sequence[Frame], group: int) -> None:
         )
         member, refs, _ = content[0]
         what = ConstantShare(content, tuple(one.slots.values()), first)
-        core.load_share(size, [slot.now for slots, _ in held for slot in slots], what,
-                        member.nodes[refs[0].member])
+        places = [(slot.now, None) for slots, _ in held for slot in slots]
+        core.load_share(size, places, what, member.nodes[refs[0].member])
 
 
 def _open(core: Core, frames: Sequence[Frame], one: RoundLoads) -> None:

@@ -17,7 +17,7 @@ from npuflow.base.errors import InternalError
 from npuflow.ir.space import Box, Interval
 from npuflow.schedule.accesses import Latest, LocalAccesses
 from npuflow.schedule.banks import NOTHING, Banks, Shares
-from npuflow.schedule.jobs import Barrier, Job, Outside, Phase, Queues, Schedule
+from npuflow.schedule.jobs import Barrier, ConstantShare, Job, Outside, Phase, Queues, Schedule
 from npuflow.schedule.machine import Machine
 
 ANY = (-(1 << 60), 1 << 60)
@@ -321,8 +321,12 @@ class _Clock:
         local, outside = core.local, job.outside
         for allocation, box in job.reads:
             local[allocation].before_read(box, after)
+        part = type(job.what) is ConstantShare
         for allocation, box in job.writes:
-            local[allocation].before_write(box, after)
+            if part:
+                local[allocation].before_part(allocation.touched(box), box, after)
+            else:
+                local[allocation].before_write(box, after)
         if outside is not None and job.writes:
             last = core.stored[outside.owner].last(outside) if outside.owner in core.stored else -1
             last = max(last, core.shared.get(outside.owner, -1))

@@ -98,12 +98,16 @@ class CommandList:
         node: int,
         source: tuple[DataRange, Touch] | None,
         step: int,
+        part: bool = False,
     ) -> None:
         """LOAD into slots from a value in DATA, or from CONST, on the last channel so that it
-        need not wait behind values."""
+        need not wait behind values. `part`: it waits for what lay in the bytes of its boxes alone."""
         queue, needs = self.queues.constants if source is None else self.queues.values, Latest()
         for allocation, box in places:
-            self.local[allocation].before_write(box, needs)
+            if part:
+                self.local[allocation].before_part(allocation.touched(box), box, needs)
+            else:
+                self.local[allocation].before_write(box, needs)
         if source is not None:
             storage, touch = source
             merge(needs, storage.shared)

@@ -115,7 +115,7 @@ def _share(core: CoreProgram, job: Job, what: ConstantShare) -> None:
     every = b"".join(block.ljust(size, b"\0") for block, size in zip(blocks, what.sizes, strict=True))
     size, address, local = job.bytes, core.consts.add(every) + what.first, job.writes[0][0].low + what.first
     fields = box_copy("CONST", address, (size,), ((0, size),), local, 1)
-    core.commands.load(fields, job.writes, job.node, None, job.tile)
+    core.commands.load(fields, job.writes, job.node, None, job.tile, part=True)
 
 
 def _packed(what: Constants) -> bytes:
