@@ -93,11 +93,21 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
 
 
 def constants_first(jobs: Sequence[Job], frame: Frame) -> list[Job]:
-    """The jobs of a group with loads of parts of its first layer's constants in front: values that come first
-    may wait for bytes that are free later."""
-    nodes = frame.members[0].nodes if not frame.moves else ()
-    early = [type(job.what) is ConstantShare and job.node in nodes for job in jobs]
-    return [job for want in (True, False) for job, one in zip(jobs, early, strict=True) if one is want]
+    """The jobs of a group with loads of parts of constants in front of all that use other bytes: values that
+    come before them may wait for bytes that are free later. Those of the last product come as they would: the
+    first one should not wait for them."""
+    products = [m.nodes for m in frame.members if m.layer.mac is not None] if not frame.moves else []
+    layers = {n for nodes in (products[:-1] or products) for n in nodes}
+    early, rest, used = list[Job](), list[Job](), dict[tuple[int, int], None]()
+    for job in jobs:
+        spans = [(a.low, a.high) for a, _ in (*job.reads, *job.writes)]
+        share = type(job.what) is ConstantShare and job.node in layers
+        if share and all(b <= c or d <= a for a, b in spans for c, d in used):
+            early.append(job)
+            continue
+        rest.append(job)
+        used.update(dict.fromkeys(spans))
+    return [*early, *rest]
 
 
 def in_turn(frames: Sequence[Frame]) -> list[tuple[int, Frame]]:

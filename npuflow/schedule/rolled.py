@@ -286,7 +286,8 @@ def lay_rolled(
     at = _starts(moments, loops)
     own = list(merged.values())
     free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
-    staying = _staying(frames, own, free, loops, at, (limit, align), method)
+    longer = _longer(frames, own, moments, loops, early)
+    staying = _staying(frames, own, free, longer, at, (limit, align), method)
     found, every, sooner = staying or (laid(own, free, limit, align, LOOK, method), own, free)
     if found is None:
         return None
@@ -303,17 +304,16 @@ def lay_rolled(
 
 
 def _staying(
-    frames: Sequence[Frame], own: Sequence[Lifetime], free: Mapping[str, int], loops: Sequence[RolledLoop],
-    at: Callable[[int], int], room: tuple[int, int], method: Method,
+    frames: Sequence[Frame], own: Sequence[Lifetime], free: Mapping[str, int],
+    tries: Sequence[tuple[Sequence[Lifetime], int]], at: Callable[[int], int], room: tuple[int, int], method: Method,
 ) -> tuple[Local, list[Lifetime], dict[str, int]] | None:
     """Addresses where constants that steps share stay, with the lives and constants as they are then. Other buffers lie apart from those of the next parts
     as far as there is room: the array may then begin while the vector unit still reads its last sums.
-    `free`: constants, and from when on they may come; `room`: bytes, and how these are aligned."""
-    moments = all_moments(frames)
-    tried = candidates(frames, moments, USES)
+    `free`: constants, and from when on they may come; `tries`: lives, and for how many parts more buffers lie
+    apart; `room`: bytes, and how these are aligned."""
+    tried = candidates(frames, all_moments(frames), USES)
     least = len(chosen(tried, own, *room))
-    early = _loaded_early(frames, own, moments, loops)
-    for lives, longer in ((early, APART), *((own, n) for n in range(APART, -1, -1))):
+    for lives, longer in tries:
         apart = [
             v if v.name.startswith("kept.") or v.name in free else replace(v, last=v.last + longer)
             for v in lives
@@ -329,6 +329,16 @@ def _staying(
     return None
 
 
+def _longer(
+    frames: Sequence[Frame], own: Sequence[Lifetime], moments: Sequence[Sequence[int]],
+    loops: Sequence[RolledLoop], early: bool,
+) -> list[tuple[Sequence[Lifetime], int]]:
+    """Lives that are tried, and for how many parts more buffers lie apart: the most room first."""
+    found = [(own, n) for n in range(APART, -1, -1)]
+    lives = [_loaded_early(frames, own, moments, loops, ahead) for ahead in ((True, False) if early else (False,))]
+    return [*((one, APART) for one in lives), *found]
+
+
 def _with_round_loads(
     local: Local, lives: Sequence[Lifetime], free: Mapping[str, int], frames: Sequence[Frame],
     turns: LoopTurns, machine: Machine, method: Method,
@@ -336,9 +346,9 @@ def _with_round_loads(
     """Addresses and lives where a loop's rounds load constants of what follows it, as far as there is room."""
     memory, known = machine.memory, loadable(frames, local.shared, machine)
     room = memory.local_bytes, memory.slot_align
-    for one in round_loads(lives, known, turns, room, memory.burst):
+    for one, ground in round_loads(lives, known, turns, room, memory.burst):
         longer = with_loads(lives, [one])
-        rest = {life.name: free[life.name] for life in longer if life.name in free}
+        rest = {v.name: free[v.name] for v in longer if v.name in free and v.name != ground}
         found = laid(longer, rest, *room, LOOK, method)
         if found is not None:
             every = (*local.round_loads, one)
@@ -350,10 +360,11 @@ def _with_round_loads(
 
 def _loaded_early(
     frames: Sequence[Frame], lives: Sequence[Lifetime], moments: Sequence[Sequence[int]],
-    loops: Sequence[RolledLoop],
+    loops: Sequence[RolledLoop], ahead: bool = False,
 ) -> list[Lifetime]:
     """The lives where what a round loads has bytes of its own in the whole round: it is loaded as soon as the
-    round before has read it, and nobody waits for it."""
+    round before has read it, and nobody waits for it. `ahead`: so has what its first parts make, which the
+    next round may make while the last parts of this one run."""
     ends = [(loop.first, moments[loop.first[0]][0], moments[loop.first[-1]][-1]) for loop in loops]
     spans = {g: (first, last) for groups, first, last in ends for g in groups}
     loaded = dict[str, int]()
@@ -361,7 +372,13 @@ def _loaded_early(
         made = {o for member in frame.members for o in member.outputs}
         loaded.update((held_slots(g, value), g) for value, _ in frame.group.held if value not in made)
         for p, units in enumerate(frame.units):
-            loaded.update((f"{g}.{p}.{u}", g) for u, unit in enumerate(units) if unit.home == "input")
+            first = ahead and p < APART and any(g == loop.first[0] for loop in loops)
+            loaded.update(
+                (f"{g}.{p}.{u}", g) for u, unit in enumerate(units)
+                if unit.home == "input" or (first and unit.home != "const")
+            )
+            made = {o for o in frame.members[p].outputs} if first else set()
+            loaded.update((held_slots(g, value), g) for value, _ in frame.group.held if value in made)
     found = []
     for life in lives:
         first, last = spans.get(loaded.get(life.name.rpartition("/")[0], -1), (life.first, life.last))

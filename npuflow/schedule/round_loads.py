@@ -88,9 +88,11 @@ def turns_of(
 
 def round_loads(
     lives: Sequence[Lifetime], known: Loadable, turns: LoopTurns, room: tuple[int, int], burst: int
-) -> Iterator[RoundLoads]:
-    """Constants behind a loop that there are bytes for in all of its rounds, the first ones first; then less of
-    them. `room`: bytes of local memory, and how slots are aligned."""
+) -> Iterator[tuple[RoundLoads, str]]:
+    """Constants behind a loop that there are bytes for in all of its rounds, the first ones first; then fewer
+    of them. With the largest of those that come behind them: laid as activations are, in front of all other
+    constants, it comes to lie where they do, and is loaded part by part as each has been used. `room`: bytes
+    of local memory, and how slots are aligned."""
     late = [v for v in lives if turns.end <= v.first < turns.until and known.of(v) in known.units]
     late.sort(key=lambda v: (v.first, known.units[known.of(v)], int(v.name.rpartition("/")[2])))
     limit, align = room
@@ -106,7 +108,10 @@ def round_loads(
     for part in TRIED:
         one = made(int(part * most))
         if one.share:
-            yield one
+            behind = [v for v in late if v.first > one.last]
+            for then in (max(behind, key=lambda v: v.size).name,) if behind else ():
+                yield one, then
+            yield one, ""
 
 
 def _whole(late: Sequence[Lifetime], count: int, known: Loadable) -> Sequence[Lifetime]:
