@@ -25,7 +25,6 @@ from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
 
-
 SET_UPS = 4                               # times that of its set-up a part of a load takes at least
 
 
@@ -166,8 +165,8 @@ class Core:
             self.jobs.append(job)
 
     def cuts(self, slot: Slot, size: int) -> list[Interval]:
-        """The parts of a slot's first bytes that lie over different things, as far as each takes the bus several
-        times as long as its set-up; first those over what was there first, which is done with first."""
+        """The parts of a slot's first bytes that lie over different things, as far as each takes the bus much
+        longer than its set-up does; first those over what was there first, which is done with first."""
         memory, front = self.machine.memory, rows_transfer(1, 1, self.machine).front
         least = SET_UPS * front * memory.external_bandwidth
         under, low = slot.under, slot.low

@@ -8,8 +8,8 @@ How layers are cut decides no code: only plans and programs see such a graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 from types import MappingProxyType
 
 from npuflow.hw.target import Numerics
@@ -25,20 +25,9 @@ from npuflow.schedule.model import space_of
 ANY = Numerics()                          # axes of operators do not depend on numbers
 
 
-@dataclass(frozen=True)
-class StepProduct:
-    """A product of all steps: its result, by position the node that makes it and the border that cuts it, and
-    bytes of its constants."""
-
-    value: str
-    node: int
-    cut: int
-    bytes: int
-
-
-def step_products(graph: Graph, machine: Machine) -> list[tuple[StepProduct, ...]]:
-    """By loop the products in front of it whose constants have room beside its own, the largest first; of
-    loops of most steps first."""
+def step_products(graph: Graph, machine: Machine) -> list[list[tuple[str, ...]]]:
+    """By loop which products in front of it may be made in it, by their results: each alone, the largest
+    first, and all, where their constants have room beside the loop's own. Loops of most steps come first."""
     maker = {o: i for i, n in enumerate(graph.nodes) for o in n.outputs}
     readers: dict[str, int] = {}
     for node in graph.nodes:
@@ -46,27 +35,21 @@ def step_products(graph: Graph, machine: Machine) -> list[tuple[StepProduct, ...
             readers[v] = readers.get(v, 0) + 1
     found = []
     for loop in sorted(loops(graph), key=lambda one: -one.steps):
-        own = sum(_bytes(graph, graph.nodes[i]) for i in loop.nodes)
-        room = machine.memory.local_bytes * machine.compute.cores - own
-        cuts = (i for i in loop.nodes if border(graph.nodes[i])[0] == "slice")
-        made = ((graph.nodes[i].inputs[0], i) for i in cuts)
-        every = [
-            StepProduct(value, maker[value], i, _bytes(graph, graph.nodes[maker[value]]))
-            for value, i in made
+        room = machine.memory.local_bytes * machine.compute.cores
+        room -= sum(_bytes(graph, graph.nodes[i]) for i in loop.nodes)
+        cuts = [i for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
+        made = {graph.nodes[i].inputs[0]: i for i in cuts}
+        sizes = {
+            value: _bytes(graph, graph.nodes[maker[value]]) for value, i in made.items()
             if value in maker and readers[value] == 1 and value not in graph.outputs
             and _row_by_row(graph, loop, maker[value], i)
-        ]
-        fit = sorted((one for one in every if one.bytes < room), key=lambda one: (-one.bytes, one.value))
+        }
+        every = sorted(sizes, key=lambda value: (-sizes[value], value))
+        options = [*((value,) for value in every), *([tuple(every)] if len(every) > 1 else [])]
+        fit = [option for option in options if sum(sizes[value] for value in option) < room]
         if fit:
-            found.append(tuple(fit))
+            found.append(fit)
     return found
-
-
-def choices(products: tuple[StepProduct, ...], machine: Machine) -> Iterator[tuple[str, ...]]:
-    """Which products of a loop may be made in it: each alone, and all."""
-    yield from ((one.value,) for one in products)
-    if len(products) > 1:
-        yield tuple(one.value for one in products)
 
 
 def made_by_step(graph: Graph, values: Collection[str]) -> Graph:
@@ -74,7 +57,7 @@ def made_by_step(graph: Graph, values: Collection[str]) -> Graph:
     no longer are; the values of a step keep their names, types and bits."""
     if not values:
         return graph
-    known, moved = dict(graph.values), {v for v in values}
+    known, moved = dict(graph.values), frozenset(values)
     maker = {o: n for n in graph.nodes for o in n.outputs if o in moved}
     nodes: list[Node] = []
     for node in graph.nodes:

@@ -30,7 +30,7 @@ from npuflow.schedule.local import (
     shared_slots,
 )
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.round_loads import LoopTurns, loadable, round_loads, turns_of, with_loads
+from npuflow.schedule.round_loads import turns_of, with_round_loads
 from npuflow.schedule.staying import candidates, chosen, with_staying
 
 USES = 4                                  # of constants in steps, from which on they may stay
@@ -291,8 +291,9 @@ def lay_rolled(
     found, every, sooner = staying or (laid(own, free, limit, align, LOOK, method), own, free)
     if found is None:
         return None
-    for turns in turns_of(frames, [(one.roll, one.groups) for one in loops], moments, machine) if early else ():
-        found, every = _with_round_loads(found, every, sooner, frames, turns, machine, method)
+    steps = [(one.roll, one.groups) for one in loops if early]
+    for turns in turns_of(frames, steps, moments, machine):
+        found, every = with_round_loads(found, (every, sooner), frames, turns, machine, method)
     addresses = dict(found.layout.addresses)
     addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
@@ -305,10 +306,12 @@ def lay_rolled(
 
 def _staying(
     frames: Sequence[Frame], own: Sequence[Lifetime], free: Mapping[str, int],
-    tries: Sequence[tuple[Sequence[Lifetime], int]], at: Callable[[int], int], room: tuple[int, int], method: Method,
-) -> tuple[Local, list[Lifetime], dict[str, int]] | None:
-    """Addresses where constants that steps share stay, with the lives and constants as they are then. Other buffers lie apart from those of the next parts
-    as far as there is room: the array may then begin while the vector unit still reads its last sums.
+    tries: Sequence[tuple[Sequence[Lifetime], int]], at: Callable[[int], int], room: tuple[int, int],
+    method: Method,
+) -> tuple[Local, Sequence[Lifetime], Mapping[str, int]] | None:
+    """Addresses where constants that steps share stay, with the lives and constants as they are then. Other
+    buffers lie apart from those of the next parts as far as there is room: the array may then begin while the
+    vector unit still reads its last sums.
     `free`: constants, and from when on they may come; `tries`: lives, and for how many parts more buffers lie
     apart; `room`: bytes, and how these are aligned."""
     tried = candidates(frames, all_moments(frames), USES)
@@ -335,27 +338,8 @@ def _longer(
 ) -> list[tuple[Sequence[Lifetime], int]]:
     """Lives that are tried, and for how many parts more buffers lie apart: the most room first."""
     found = [(own, n) for n in range(APART, -1, -1)]
-    lives = [_loaded_early(frames, own, moments, loops, ahead) for ahead in ((True, False) if early else (False,))]
-    return [*((one, APART) for one in lives), *found]
-
-
-def _with_round_loads(
-    local: Local, lives: Sequence[Lifetime], free: Mapping[str, int], frames: Sequence[Frame],
-    turns: LoopTurns, machine: Machine, method: Method,
-) -> tuple[Local, Sequence[Lifetime]]:
-    """Addresses and lives where a loop's rounds load constants of what follows it, as far as there is room."""
-    memory, known = machine.memory, loadable(frames, local.shared, machine)
-    room = memory.local_bytes, memory.slot_align
-    for one, ground in round_loads(lives, known, turns, room, memory.burst):
-        longer = with_loads(lives, [one])
-        rest = {v.name: free[v.name] for v in longer if v.name in free and v.name != ground}
-        found = laid(longer, rest, *room, LOOK, method)
-        if found is not None:
-            every = (*local.round_loads, one)
-            places = {n: a for k in every for n, a in k.places(found.layout.addresses[k.name]).items()}
-            layout = replace(found.layout, addresses={**found.layout.addresses, **places})
-            return replace(found, layout=layout, shared=local.shared, round_loads=every), longer
-    return local, lives
+    ways = (True, False) if early else (False,)
+    return [*((_loaded_early(frames, own, moments, loops, ahead), APART) for ahead in ways), *found]
 
 
 def _loaded_early(
@@ -372,13 +356,13 @@ def _loaded_early(
         made = {o for member in frame.members for o in member.outputs}
         loaded.update((held_slots(g, value), g) for value, _ in frame.group.held if value not in made)
         for p, units in enumerate(frame.units):
-            first = ahead and p < APART and any(g == loop.first[0] for loop in loops)
+            begins = ahead and p < APART and any(g == loop.first[0] for loop in loops)
             loaded.update(
                 (f"{g}.{p}.{u}", g) for u, unit in enumerate(units)
-                if unit.home == "input" or (first and unit.home != "const")
+                if unit.home == "input" or (begins and unit.home != "const")
             )
-            made = {o for o in frame.members[p].outputs} if first else set()
-            loaded.update((held_slots(g, value), g) for value, _ in frame.group.held if value in made)
+            results = frame.members[p].outputs if begins else ()
+            loaded.update((held_slots(g, value), g) for value, _ in frame.group.held if value in results)
     found = []
     for life in lives:
         first, last = spans.get(loaded.get(life.name.rpartition("/")[0], -1), (life.first, life.last))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 
 from npuflow.ir.graph import ROUND, Roll
 from npuflow.schedule.allocate import Lifetime, aligned, peak
+from npuflow.schedule.arrange import Method
 from npuflow.schedule.cores import Core
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.jobs import Constants, ConstantShare
-from npuflow.schedule.local import RoundLoads
+from npuflow.schedule.local import LOOK, Local, RoundLoads, laid
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.parts import UnitSlots, tiles_of
 from npuflow.schedule.staying import Name, holds_all
@@ -109,8 +110,8 @@ def round_loads(
         one = made(int(part * most))
         if one.share:
             behind = [v for v in late if v.first > one.last]
-            for then in (max(behind, key=lambda v: v.size).name,) if behind else ():
-                yield one, then
+            if behind:
+                yield one, max(behind, key=lambda v: v.size).name
             yield one, ""
 
 
@@ -139,6 +140,26 @@ def with_loads(lives: Sequence[Lifetime], found: Sequence[RoundLoads]) -> list[L
         *(v for v in lives if v.name not in gone),
         *(Lifetime(one.name, sum(one.slots.values()), one.first, one.last) for one in found),
     ]
+
+
+def with_round_loads(
+    local: Local, lives: tuple[Sequence[Lifetime], Mapping[str, int]], frames: Sequence[Frame],
+    turns: LoopTurns, machine: Machine, method: Method,
+) -> tuple[Local, Sequence[Lifetime]]:
+    """Addresses and lives where a loop's rounds load constants of what follows it, as far as there is room.
+    `lives`: of all, and from when on constants may come."""
+    (own, free), memory, known = lives, machine.memory, loadable(frames, local.shared, machine)
+    room = memory.local_bytes, memory.slot_align
+    for one, then in round_loads(own, known, turns, room, memory.burst):
+        longer = with_loads(own, [one])
+        rest = {v.name: free[v.name] for v in longer if v.name in free and v.name != then}
+        found = laid(longer, rest, *room, LOOK, method)
+        if found is not None:
+            every = (*local.round_loads, one)
+            places = {n: a for k in every for n, a in k.places(found.layout.addresses[k.name]).items()}
+            layout = replace(found.layout, addresses={**found.layout.addresses, **places})
+            return replace(found, layout=layout, shared=local.shared, round_loads=every), longer
+    return local, own
 
 
 def load_shares(core: Core, frames: Sequence[Frame], group: int) -> None:

@@ -52,6 +52,7 @@ class TilingPlan:
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
     paired: bool = False      # of one with pairs of loops as one
     early: bool = False       # whether a loop's rounds load constants of what follows it
+    by_step: tuple[str, ...] = ()   # products in front of loops, by their results, that loops make
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
 
     @property

@@ -42,7 +42,8 @@ def economical(
     for name, cost in (("bytes that count less", between), ("the fewest cycles", 0.0)):
         request = replace(wanted, machine=replace(machine, byte_cost=cost))
         plan = plan_network(*request.arguments, None, table.without)
-        plans[name] = replace(plan, paired=tiled.plan.paired, chunk=tiled.plan.chunk)
+        mine = tiled.plan
+        plans[name] = replace(plan, paired=mine.paired, by_step=mine.by_step, chunk=mine.chunk)
     spent = {name: _spent(one, quantized, planned.target, prices.table) for name, one in plans.items()}
     least = min(spent, key=lambda name: spent[name])
     log(f"{', '.join(f'{name}: {uj:.4g} uJ' for name, uj in spent.items())}; taken: {least}")

@@ -17,7 +17,9 @@ from npuflow.place.host import HostWork, host_work, total_work
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.chunks import chunked
 from npuflow.schedule.machine import Machine
-from npuflow.search.pinned import Pins
+from npuflow.schedule.per_step import made_by_step
+from npuflow.search.in_loops import with_products_in_loops
+from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.strategies import check_names
 from npuflow.search.unfit import PlanRequest, explained
@@ -87,8 +89,9 @@ class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
 
 def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
     """The graph whose nodes the groups of a plan have. Only plans and programs see layers of a free length as
-    loops over chunks: how layers are cut decides no code."""
-    return to_plan(chunked(quantized.graph, plan.chunk), not plan.rolled, plan.paired)
+    loops over chunks, and products in front of loops in them: how layers are cut decides no code."""
+    graph = made_by_step(chunked(quantized.graph, plan.chunk), plan.by_step)
+    return to_plan(graph, not plan.rolled, plan.paired)
 
 
 @stage
@@ -140,10 +143,28 @@ def _planned(
             raise explained(wanted, fault, shipped_targets()) from None
         log(f"loops are written out, step after step: {fault.message}")
         return _planned(replace(wanted, graph=quantized.straight()), quantized, costs, without)
+    plan = _in_loops(plan, wanted, quantized, costs, without)
     plan = _paired(plan, wanted, quantized, costs, without)
     if wanted.graph.lengths or not has_copies(wanted.graph):
         return plan
     return _short_written_out(plan, wanted, quantized.straight(), costs, without)
+
+
+def _in_loops(
+    plan: TilingPlan, wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts,
+    without: tuple[str, ...],
+) -> TilingPlan:
+    """The plan; one with products in front of loops made in them, where it is better."""
+    if not wanted.graph.rolls or wanted.pins != NO_PINS:
+        return plan
+
+    def planned(graph: Graph) -> TilingPlan:
+        return plan_network(*replace(wanted, graph=to_plan(graph)).arguments, costs.memo, without)
+
+    other = with_products_in_loops(plan, quantized.graph, wanted.machine, planned)
+    if other.by_step:
+        log(f"made in loops: {', '.join(other.by_step)}; {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
+    return other
 
 
 def _paired(
@@ -152,7 +173,8 @@ def _paired(
 ) -> TilingPlan:
     """The plan; that with pairs of loops as one, where it is better: local memory may not hold the constants
     of both."""
-    graph, machine = to_plan(quantized.graph, paired=True), wanted.machine
+    graph = to_plan(made_by_step(quantized.graph, plan.by_step), paired=True)
+    machine = wanted.machine
     if len(graph.rolls) == len(wanted.graph.rolls):
         return plan
     try:
@@ -162,7 +184,8 @@ def _paired(
     if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
         return plan
     log(f"pairs of loops run as one: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
-    return replace(other, paired=True)
+    bounds = plan.bounds if plan.by_step else other.bounds
+    return replace(other, paired=True, by_step=plan.by_step, bounds=bounds)
 
 
 def _short_written_out(

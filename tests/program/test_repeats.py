@@ -19,8 +19,9 @@ from npuflow.ir.loops import loops
 from npuflow.ir.unroll import written_out
 from npuflow.program.codegen.loops import LoopCommands
 from npuflow.program.container import Program
+from npuflow.program.folding import folded, tiles_folded
 from npuflow.program.order import order_of
-from npuflow.program.repeats import Rounds, expanded, folded, tiles_folded
+from npuflow.program.repeats import Rounds, expanded
 from npuflow.report.profile.measure import profile
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner

@@ -51,9 +51,10 @@ from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
 from npuflow.program.counts import at_any_index
+from npuflow.program.folding import folded
 from npuflow.program.meta import WORD
 from npuflow.program.order import HALF
-from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
+from npuflow.program.repeats import Rounds, expanded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
