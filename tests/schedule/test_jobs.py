@@ -4,6 +4,8 @@ consumers leave it as it is."""
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,9 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.program.codegen.generate import generate
 from npuflow.schedule.accesses import LocalAccesses
-from npuflow.schedule.build import schedule_of
+from npuflow.schedule.build import constants_first, schedule_of
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.jobs import Allocation, Job, Queues, Schedule
+from npuflow.schedule.jobs import Allocation, ConstantShare, Job, Queues, Schedule
 from npuflow.schedule.local import lay_local
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.time import time_of
@@ -108,3 +110,32 @@ def test_accesses_of_what_was_never_touched_are_those_of_what_it_replaced() -> N
     found: dict[int, int] = {}
     local[above].before_write(None, found)
     assert found == {3: 7}
+
+
+def test_a_part_of_a_load_waits_for_what_lay_in_its_bytes() -> None:
+    old = [Allocation(64 * k, 64 * (k + 1), 64, (), 1, ()) for k in range(3)]
+    first = Allocation(0, 192, 192, (), 1, tuple(old))
+    new = Allocation(0, 192, 192, ((0, 192),), 1, (first,))      # the same slot, with something in it
+    local = LocalAccesses()
+    for k, one in enumerate(old):
+        local[one].touch(None, 3, 7 + k, False)
+    first_part: dict[int, int] = {}
+    second_part, all_of_it = dict(first_part), dict(first_part)
+    local[new].before_part(new.touched(((0, 100),)), ((0, 100),), first_part)
+    local[new].touch(((0, 100),), 0, 5, True)
+    local[new].before_part(new.touched(((100, 120),)), ((100, 120),), second_part)
+    local[new].before_write(None, all_of_it)
+    assert (first_part, second_part, all_of_it) == ({3: 8}, {3: 8}, {0: 5, 3: 9})
+
+
+def test_parts_of_constants_come_in_front_of_what_uses_other_bytes() -> None:
+    def job(low: int, what: Any) -> Job:
+        place = (Allocation(low, low + 64, 64, (), 1, ()), None)
+        return Job(0, 0, 0, 5, 0, (), (place,), 4, what)
+
+    share = ConstantShare((), (), 0)
+    value, over, free = job(0, None), job(32, share), job(256, share)
+    frame: Any = SimpleNamespace(
+        moves=False, members=[SimpleNamespace(nodes=(5,), layer=SimpleNamespace(mac=object()))]
+    )
+    assert constants_first([value, over, free], frame) == [free, value, over]
