@@ -87,7 +87,8 @@ def test_rounds_load_constants_of_what_follows(kind: str) -> None:
     stored, every = decode_all(program.stored[0]), decode_all(program.commands[0])
     blocks = [k for k, c in enumerate(stored) if c.opcode == "REPEAT" and c.number("count") > 10]
     inner = [
-        c for k in blocks for c in stored[k : k + 1 + stored[k].number("advances") + stored[k].number("length")]
+        c for k in blocks
+        for c in stored[k : k + 1 + stored[k].number("advances") + stored[k].number("length")]
         if c.opcode == "LOAD" and c.text("space") == "CONST"
     ]
     assert inner, "no round loads constants"
