@@ -39,7 +39,9 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import Hardware
 from npuflow.run.floats import FloatRun
 from npuflow.schedule.machine import Machine
-from npuflow.search.plan import plan_network
+from npuflow.schedule.per_step import made_by_step
+from npuflow.search.in_loops import with_products_in_loops
+from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
@@ -177,8 +179,13 @@ def where(steps: int = 200) -> list[str]:
     found |= FloatRun.of(graph, wanted).run(found)
     ranges = {name: (float(a.min()), float(a.max())) for name, a in found.items()}
     coded = quantize_graph(graph, place(graph, target).on_npu, ranges, Quantize(), target.numerics).graph
-    few = rolled(coded)
-    plan = plan_network(few, Machine(target.compute, target.memory, target.dma), target.numerics)
+    machine = Machine(target.compute, target.memory, target.dma)
+
+    def planned(graph: Graph) -> TilingPlan:
+        return plan_network(rolled(graph), machine, target.numerics)
+
+    plan = with_products_in_loops(planned(coded), coded, machine, planned)
+    few = rolled(made_by_step(coded, plan.by_step))
     program = generate(few, plan, target)
     order = order_of(program)
     time, width = timeline_of(program, order), target.memory.external_bandwidth
@@ -195,7 +202,7 @@ def where(steps: int = 200) -> list[str]:
         cells = (high - low, *engines, time.moved[mine].sum() / width)
         rows.append(f"| {name} | " + " | ".join(f"{c:,.0f}" for c in cells) + " |")
     whole = f"| in all, {plan.gap:.2f} times the bound of {plan.bounds.cycles:,.0f} | {time.cycles:,.0f} |"
-    return [*rows, f"{whole} | | |"]
+    return [*rows, f"{whole} | | |", "", f"Made in loops: {', '.join(plan.by_step) or 'none'}."]
 
 
 # --- default builds
