@@ -28,6 +28,7 @@ from tests.networks.looped import free_length, program_of, quantised
 from tests.networks.small import Builder
 from tests.program.test_counts import CASES
 from tests.program.test_repeats import TARGET
+from tests.program.test_round_loads import WIDE, stacked
 from tests.rules.test_recurrent import layer
 from tests.runtime.harness import CProgram, RuntimeFault, codes_of, differing, simulated
 
@@ -65,6 +66,12 @@ def test_many_networks_have_the_simulators_bits(runtime: ctypes.CDLL, seed: int)
     program = grown(seed)
     if program is not None:
         assert differing(runtime, program, 5)[0] == 0
+
+
+def test_rounds_that_load_constants_have_the_simulators_bits(runtime: ctypes.CDLL) -> None:
+    """Blocks in which both addresses of a load go on, and addresses in local memory."""
+    program = program_of(quantised(stacked(), WIDE)[0], WIDE)
+    assert program.stored and differing(runtime, program, 7)[0] == 0
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
