@@ -299,7 +299,8 @@ def lay_rolled(
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
         return None
     rounds = {g for loop in loops for g in (*loop.first, *loop.second)}
-    cutting = frozenset(range(len(frames))) - rounds if early else ()
+    # several cores load a block together, which a cut one could not be
+    cutting = frozenset(range(len(frames))) - rounds if early and machine.compute.cores == 1 else ()
     layout = Layout(addresses, found.layout.total, found.layout.bound)
     return replace(found, layout=layout, cutting=cutting)
 
