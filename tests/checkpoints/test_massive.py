@@ -76,7 +76,7 @@ ROTATED = ("equalize.rotate=on", "equalize.scale=off", "equalize.absorb=off", "e
 @pytest.mark.slow
 @pytest.mark.parametrize("sets", [(), ROTATED], ids=["plain", "rotated"])
 def test_logits_stay_close_behind_a_massive_token(net: Path, sets: tuple[str, ...]) -> None:
-    """Token by token and in chunks, which give the same bits; also where all channels of its row are massive."""
+    """Token by token and in chunks, which give the same bits; also where all of its channels are massive."""
     done = built(net / "net.toml", net / "cache", "package", sets)
     (package,) = done.products("package").values()
     assert isinstance(package, PackedShapes)
