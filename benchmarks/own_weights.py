@@ -58,7 +58,7 @@ def calibration_of(words: Any, count: int) -> str:
 
 def prompts_of(held: dict[str, Any], count: int) -> Any:
     """[count, 32]"""
-    return np.stack([held["AB"[k % 2]][63 - k, :PROMPT] for k in range(count)])
+    return np.array([held["AB"[k % 2]][63 - k, :PROMPT] for k in range(count)], np.int64).reshape(-1, PROMPT)
 
 
 def continued(checkpoint: Path, prompts: Any) -> Any:
@@ -82,7 +82,7 @@ def continued(checkpoint: Path, prompts: Any) -> Any:
             if at + 1 >= len(tokens):
                 tokens.append(int(results["logits"].reshape(-1).argmax()))
         made.append(tokens)
-    return np.array(made, np.int64)
+    return np.array(made, np.int64).reshape(-1, 2 * PROMPT)
 
 
 def of_floats(checkpoint: Path, texts: dict[str, Any], prompts: Any) -> dict[str, Any]:
@@ -93,7 +93,8 @@ def of_floats(checkpoint: Path, texts: dict[str, Any], prompts: Any) -> dict[str
         made[f"{text}:losses"], made[f"{text}:likeliest"] = text_perplexity.of_floats(checkpoint, some)
     made["prompts"] = continued(checkpoint, prompts)
     padded = np.pad(made["prompts"], ((0, 0), (0, WINDOW - 2 * PROMPT)))
-    made["likeliest"] = text_perplexity.of_floats(checkpoint, padded)[1][:, : 2 * PROMPT - 1]
+    likely = text_perplexity.of_floats(checkpoint, padded)[1] if len(padded) else padded
+    made["likeliest"] = likely[:, : 2 * PROMPT - 1]
     return made
 
 

@@ -9,6 +9,7 @@ that is made is the quiet one without a sign (`nan`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +21,7 @@ from npuflow.hw.elements import ELEMENTS
 Patterns = npt.NDArray[Any]
 Real = npt.NDArray[np.float64]
 Sums = npt.NDArray[np.float32]
+AT_ONCE = 1 << 18  # numbers that become patterns, or were: few enough for the processor's caches
 
 
 def least_exponent(name: str) -> int:
@@ -76,7 +78,17 @@ def decoded(patterns: npt.ArrayLike, name: str) -> Real:
 
 def rounded(real: npt.ArrayLike, name: str) -> Real:
     """The nearest numbers of a float type."""
-    return decoded(encoded(real, name), name)
+    return in_pieces(lambda some: decoded(encoded(some, name), name), np.asarray(real), "float64")
+
+
+def in_pieces(function: Callable[[Patterns], Patterns], array: Patterns, dtype: str) -> Patterns:
+    """A function of single numbers, of some at a time: each takes some 50 bytes meanwhile."""
+    if array.size <= AT_ONCE:
+        return np.asarray(function(array), dtype)
+    flat, made = array.reshape(-1), np.empty(array.size, dtype)
+    for start in range(0, array.size, AT_ONCE):
+        made[start : start + AT_ONCE] = function(flat[start : start + AT_ONCE])
+    return made.reshape(array.shape)
 
 
 def clamped(patterns: Patterns, low: npt.ArrayLike, high: npt.ArrayLike, name: str) -> Patterns:

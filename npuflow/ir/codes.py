@@ -3,7 +3,7 @@ patterns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from npuflow.hw import blocks, floats
 from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.floats import in_pieces
 from npuflow.hw.numerics import dequantize, quantize
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 
 AT_ONCE = 1 << 24  # numbers that are converted at a time: each takes some 40 bytes meanwhile
-FLOATS_AT_ONCE = 1 << 18  # of those that become patterns, or were: few enough for the processor's caches
 
 
 def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
@@ -24,7 +24,7 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
     if isinstance(quant, FloatType) and quant.group_axis is not None:
         return blocks.encoded(real, quant.element, quant.group_axis)
     if isinstance(quant, FloatType):
-        return _in_pieces(lambda some: floats.encoded(some, quant.element), real, quant.dtype)
+        return in_pieces(lambda some: floats.encoded(some, quant.element), real, quant.dtype)
     if isinstance(quant, GroupedType):
         near = quant.groups(real.shape).nearest(quant.by_channel(real))
         return np.ascontiguousarray(quant.by_channel(near))
@@ -41,7 +41,7 @@ def decode(codes: Array, quant: QuantType) -> Array:
     if isinstance(quant, FloatType):
         if ELEMENTS[quant.element].block is not None:
             return real_of(codes, quant.element).astype(np.float32)
-        return _in_pieces(lambda some: real_of(some, quant.element), codes, "float32")
+        return in_pieces(lambda some: real_of(some, quant.element), codes, "float32")
     if isinstance(quant, GroupedType):
         exact = quant.groups(codes.shape).numbers(quant.by_channel(codes))
         held = floats.rounded(exact, quant.loaded) if quant.loaded else exact
@@ -54,14 +54,6 @@ def decode(codes: Array, quant: QuantType) -> Array:
         scale, zero = (_of(end, some, codes.shape) for end in ends)
         made[some] = dequantize(codes[some], scale, zero)
     return made
-
-
-def _in_pieces(function: Callable[[Array], Array], array: Array, dtype: str) -> Array:
-    """A function of single numbers, of some at a time."""
-    flat, made = array.reshape(-1), np.empty(array.size, dtype)
-    for start in range(0, array.size, FLOATS_AT_ONCE):
-        made[start : start + FLOATS_AT_ONCE] = function(flat[start : start + FLOATS_AT_ONCE])
-    return made.reshape(array.shape)
 
 
 def _parts(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:

@@ -1,4 +1,4 @@
-"""Ranges of weights in groups beside floats, by what their errors cost.
+"""Ranges of weights in groups, by what their errors cost.
 
 From the least number of a group to its greatest, codes are as far apart as its ends; a somewhat smaller
 range clips these, and is finer everywhere else. A few shares of the range are tried; from the codes of each,

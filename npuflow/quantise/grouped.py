@@ -97,9 +97,25 @@ def of_scheme(
     found = weight_type(real, axes[0], scheme, own, axes[1])
     if importance is None or scheme.method != "minmax":
         return found.with_(scale=tuple(halves(np.array(found.scale)).tolist()))
-    one = with_zeros(rows, importance, scheme.group, (found.lo, found.hi), scheme.symmetric)
-    zeros = found.zero_point if scheme.symmetric else tuple(one.offsets.astype(int).reshape(-1).tolist())
+    return of_least_error(found, rows, importance)
+
+
+def of_least_error(found: QuantType, rows: Array, importance: Array) -> QuantType:
+    """A type of groups with the ranges that cost least, of a matrix [channels, terms]."""
+    assert found.group is not None
+    symmetric = len(found.zero_point) == 1
+    one = with_zeros(rows, importance, found.group, (found.lo, found.hi), symmetric)
+    zeros = found.zero_point if symmetric else tuple(one.offsets.astype(int).reshape(-1).tolist())
     return found.with_(scale=tuple(one.scales.astype(float).reshape(-1).tolist()), zero_point=zeros)
+
+
+def of_integers(real: Array, found: QuantType, axis: int, importance: Array) -> QuantType:
+    """The same of a type beside integers, which a product scales by multipliers; groups of zeros keep their
+    scale, as multipliers of one layer are not to differ by more than they must."""
+    rows = real if axis == 0 else real.T
+    made = of_least_error(found, rows, importance)
+    silent = np.add.reduceat(rows != 0, range(0, rows.shape[1], found.group or 1), 1).reshape(-1) == 0
+    return made.with_(scale=tuple(np.where(silent, found.scale, made.scale).tolist()))
 
 
 def _with_minima(rows: Array, axis: int, scheme: Weights, importance: Array | None) -> GroupedType:

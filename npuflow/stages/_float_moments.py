@@ -13,7 +13,7 @@ from npuflow.hw.target import Target
 from npuflow.place.place import place
 from npuflow.quantise.grouped import lasting
 from npuflow.run.floats import FloatRun
-from npuflow.stages.moments import LayerGrid, LayerMoments, PickedSample
+from npuflow.stages.moments import LayerGrid, LayerMoments, PickedSample, item_of
 from npuflow.stages.parse import Parsed
 from npuflow.tune.channels.removal import ReaderMoments
 from npuflow.tune.rounding.config import Counting
@@ -50,7 +50,7 @@ def grids_of(
             ends[name] = (0.0, max(peak, ends.get(name, (0.0, 0.0))[1]))
     codes = lasting(graph.stated, target.numerics)
     for layer in weighted(graph.graph, place(graph.graph, target), table, ends, codes, log):
-        yield f"{layer.node:04}", LayerGrid(layer)
+        yield item_of(layer.node), LayerGrid(layer)
 
 
 def by_node(layers: Items[LayerMoments]) -> dict[int, ReaderMoments]:

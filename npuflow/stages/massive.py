@@ -32,10 +32,11 @@ def massive(graph: Parsed, fit: Items[FitSample]) -> Parsed:
     """Find channels that reach far more than all others, and carry them scaled down, exactly."""
     found = found_in(graph.graph, list(feeds(fit, graph.graph, LOOKED)))
     if not found:
-        log("no channel of a residual stream is far above all others: nothing is changed")
+        log("no channel of a residual stream is far above all others, and no row: nothing is changed")
         return graph
     for root, one in found.items():
         by = ", ".join(f"{channel} by {1 << power}" for channel, power in one.channels)
-        log(f"{root}: up to {max(one.peaks.values()):.4g}; divided are channels {by}")
+        done = f"divided are channels {by}" if by else "some rows are massive; no channel is divided"
+        log(f"{root}: up to {max(one.peaks.values()):.4g}; {done}")
     made = carried(graph.graph, graph.stated, found)
     return replace(graph, graph=made.graph, stated=made.stated, massive=made.streams)

@@ -95,7 +95,12 @@ def grids(
     codes = lasting(graph.stated, numerics)
     for one in layers(graph.graph, placement.placed, table, ends, codes, log):
         if _has_codes(graph.graph, one, wishes.quantize, numerics):
-            yield f"{one.node:04}", LayerGrid(one)
+            yield item_of(one.node), LayerGrid(one)
+
+
+def item_of(node: int) -> str:
+    """What a layer is called among the items of these stages, by the index of its node."""
+    return f"{node:04}"
 
 
 def _has_codes(graph: Graph, layer: WeightedLayer, quantize: Quantize, numerics: Numerics) -> bool:

@@ -4,28 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from npuflow.base.tables import canonical, read
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, part, stage
+from npuflow.flow.stage import Items, Project, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import quant_of
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
-from npuflow.quantise.config import Quantize
+from npuflow.quantise.config import Quantize, Weights
 from npuflow.quantise.rounded import at_width
 from npuflow.rounders import RoundedWeight
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.masks import Masks
-from npuflow.stages.moments import LayerMoments
+from npuflow.stages.moments import LayerMoments, item_of
 from npuflow.stages.parse import Parsed
 from npuflow.tune.improve import Trial, decibels, summary
 from npuflow.tune.rounding.config import CandidateWidths, RoundTable, rounds
 from npuflow.tune.rounding.layers import WeightedLayer
-from npuflow.tune.rounding.rounded import RoundingResult, RoundingScheme, Wanted
+from npuflow.tune.rounding.rounded import LayerScheme, RoundingResult, RoundingScheme, Wanted
 from npuflow.tune.rounding.rounded import rounded as rounded_by
 from npuflow.tune.rounding.weights import closer, to_nearest
+
+
+@dataclass(frozen=True)
+class WeightSchemes(Artifact):
+    """Of every layer, by its name in `moments`, what [quantize] says of its weights: the table as a recipe
+    has it, and the float type of the layer's products."""
+
+    tables: Mapping[str, Mapping[str, Any]]
+    numbers: Mapping[str, str]
+
+    def of(self, item: str) -> tuple[Mapping[str, Any], str]:
+        """A layer's own: all that rounding it depends on."""
+        return self.tables[item], self.numbers[item]
+
+    def weights(self, item: str) -> Weights:
+        found, _ = read(Weights, self.tables[item])
+        assert found is not None
+        return found
+
+    def uses(self) -> dict[str, tuple[str, ...]]:
+        return {"calibrators": tuple(sorted({table["method"] for table in self.tables.values()}))}
+
+    def summary(self) -> dict[str, Any]:
+        return {"layers": len(self.tables)}
+
+
+@part
+def schemes(graph: Parsed, quantize: Quantize) -> WeightSchemes:
+    """Apart for every layer, so that an exception for one rounds that one again."""
+    tables, numbers = dict[str, Mapping[str, Any]](), dict[str, str]()
+    for index, node in enumerate(graph.graph.nodes):
+        if any(node.op.role(i) == "weight" for i in range(len(node.inputs))):
+            names, kind = names_of(node), op_name(node)
+            scheme = canonical(quantize.weights_of(names, kind))
+            options = scheme.pop("options", {})
+            if "method" in options:
+                scheme[scheme["method"]] = options["method"]
+            tables[item_of(index)] = scheme
+            numbers[item_of(index)] = quantize.number(names, kind)
+    return WeightSchemes(tables, numbers)
 
 
 @dataclass(frozen=True)
@@ -149,6 +190,7 @@ def chosen(
     over="moments",
     when="round",
     wanted=rounds,
+    parts=(schemes,),
     merge=chosen,
     cpu="native",
     memory="2GB",
@@ -159,14 +201,14 @@ def rounded(
     moments: Items[LayerMoments],
     table: RoundTable,
     candidates: CandidateWidths,
-    quantize: Quantize,
+    schemes: Annotated[WeightSchemes, Project("of")],
     numerics: Numerics,
     masks: Masks | None,
 ) -> Iterator[tuple[str, RoundedLayer]]:
     """Ask the method for codes and scales, at the recipe's width and at those that a search may choose."""
-    schemes = RoundingScheme(table, quantize, numerics)
     for name, one in moments.items():
-        scheme = schemes.of(one.matrix)
+        rounder = table.rounder_of(one.matrix.names, one.matrix.kind)
+        scheme = LayerScheme(rounder, schemes.weights(name), numerics, schemes.numbers[name])
         mask = masks.layers.get(one.layer.weight) if masks is not None else None
         seen = one.matrix, one.layer.bias, one.fit, one.held
         done = rounded_by(scheme, *seen, Wanted(mask=mask))

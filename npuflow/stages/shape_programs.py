@@ -12,6 +12,7 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
+from npuflow.flow.memory import RETURNED
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Preparation
@@ -64,6 +65,7 @@ def shape_programs(
         made: CompiledProgram = codegen(
             quantized=one, tiled=tiled, whole=whole, preparation=Preparation(), program=program
         )
+        RETURNED.give_back()                  # the search's and the generator's own
         fed = list(feeds(samples, graph.graph, one.graph, simulate.samples))
         if one.graph.state:
             fed = [runnable(one.graph, whole.planned.numerics, feed) for feed in fed]

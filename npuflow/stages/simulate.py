@@ -16,6 +16,7 @@ from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
 from npuflow.checks.agreement import TensorCheck, compare, require_equal, require_same
 from npuflow.flow.artifact import Artifact
+from npuflow.flow.memory import RETURNED
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import model_inputs, of_program
@@ -145,6 +146,7 @@ def simulated(
     require_safe(program, hazards_of(program, order))
     checks = compare(graph, program, numerics, fed)
     require_equal(checks, program)
+    RETURNED.give_back()                      # all tensors of all samples
     for line in chain(_shorter(graph, program, fed, numerics), _at_indices(graph, program, fed, numerics)):
         log(line)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)

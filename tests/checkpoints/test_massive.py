@@ -70,10 +70,14 @@ def stream_of(net: Path, tokens: Array) -> list[Array]:
     return found
 
 
+ROTATED = ("equalize.rotate=on", "equalize.scale=off", "equalize.absorb=off", "equalize.smooth=off")
+
+
 @pytest.mark.slow
-def test_logits_stay_close_behind_a_massive_token(net: Path) -> None:
-    """Token by token and in chunks, which give the same bits."""
-    done = built(net / "net.toml", net / "cache", "package")
+@pytest.mark.parametrize("sets", [(), ROTATED], ids=["plain", "rotated"])
+def test_logits_stay_close_behind_a_massive_token(net: Path, sets: tuple[str, ...]) -> None:
+    """Token by token and in chunks, which give the same bits; also where all of its channels are massive."""
+    done = built(net / "net.toml", net / "cache", "package", sets)
     (package,) = done.products("package").values()
     assert isinstance(package, PackedShapes)
     package.package.save(net / "net.npu")

@@ -120,6 +120,24 @@ def test_a_channel_far_above_all_others_is_found_and_carried() -> None:
         np.testing.assert_allclose(*some, rtol=1e-4, atol=1e-4)
 
 
+def test_a_massive_row_of_many_channels_is_found_and_its_squares_leave_something_to_the_others() -> None:
+    """As a rotation of the stream leaves it: no channel is far above the others, and a row is."""
+    net, graph = normed()
+    feeds = [net.rows(False) for _ in range(4)]
+    for feed in feeds:
+        feed["x"][:, FAR] /= 16.0
+    assert massive(graph, feeds) == {}
+    for feed in feeds:
+        feed["x"][0] *= 200.0
+    found = massive(graph, feeds)
+    assert found["x"].channels == ()
+    made = carried(graph, {}, found)
+    for feed in feeds:
+        np.testing.assert_allclose(floats(made.graph, feed)["z"], floats(graph, feed)["z"], rtol=1e-5)
+    assert levels(made.graph, graph, feeds, slice(1, None)) > 45
+    assert levels(graph, graph, feeds, slice(1, None)) < 20
+
+
 def test_a_stream_whose_channels_are_mostly_silent_stays() -> None:
     net, graph = decoder()
     feeds = net.feeds(2)

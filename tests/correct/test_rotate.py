@@ -77,6 +77,25 @@ def test_outputs_stay_and_all_but_the_embedding_folds(mean: bool) -> None:
     assert len(kinds) < len(graph.nodes)
 
 
+def test_rows_of_a_table_that_begin_the_stream_are_rotated_there() -> None:
+    net = Net(0, TOKENS)                              # indices, whole numbers in float32
+    blocks = Blocks(mean=False)
+    blocks.values["x"] = net.values["x"]
+    table = blocks.const("table", blocks.rng.normal(size=(1, 20, WIDTH)))
+    rows = blocks.add("rows", OPS["lookup"](), table, "x")
+    start = blocks.add("embedding", OPS["reshape"]((1, TOKENS, WIDTH)), rows)
+    last = blocks.norm("final", blocks.block("a", start))
+    blocks.product("head", last, 4)
+    graph = blocks.graph("head")
+    done = rotate(graph)
+    assert not done.charged and [kind(node) for node in done.graph.nodes].count("matmul") == 0
+    assert "table" not in done.graph.values
+    for _ in range(3):
+        feed = {"x": blocks.rng.integers(0, 20, TOKENS).astype(np.float32)}
+        want, found = floats(graph, feed), floats(done.graph, feed)
+        np.testing.assert_allclose(found["head"], want["head"], rtol=1e-4, atol=1e-4)
+
+
 def test_a_reader_that_is_no_layer_gets_a_product_with_the_inverse() -> None:
     net = Blocks()
     last = net.block("a", net.product("embedding", "x", WIDTH))

@@ -87,6 +87,18 @@ def test_every_method_is_exact_on_the_simulator(shared: Path, method: str, per: 
         np.testing.assert_array_equal(graph.consts[value.const], one.codes)
 
 
+def test_an_exception_for_a_layer_rounds_that_layer_anew(shared: Path) -> None:
+    sets = ("round.method='coordinate'", "quantize.weights.method='percentile'",
+            "quantize.weights.percentile.percentile=99.5")
+    made(shared, *sets, until="rounded")
+    again = made(shared, *sets, 'quantize.overrides=[{layers=["point"],weight_bits=6}]', until="rounded")
+    assert ran(again, "rounded.items") == 1 and ran(again, "rounded") == 1
+    weights = products(shared, again, "rounded")[0].weights
+    assert sorted(one.quant.bits for one in weights.values()) == [4, 4, 4, 6]
+    other = made(shared, *sets[:2], "quantize.weights.percentile.percentile=99", until="rounded")
+    assert ran(other, "rounded.items") == 4
+
+
 def test_the_default_is_judged_and_helps(shared: Path) -> None:
     recipe = shared
     rounded, quantized = products(recipe, made(recipe), "rounded", "quantize")

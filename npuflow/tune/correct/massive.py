@@ -32,6 +32,7 @@ from npuflow.tune.correct.residual import ResidualStream, StreamNorm, StreamWrit
 Real = npt.NDArray[np.float64]
 Types = Mapping[str, QuantType | FloatType | GroupedType]
 FAR = 32.0                                # times what the median channel reaches: a channel is massive
+LOUD = 16.0                               # times the median row's root mean square: a row is massive
 LOWEST = 2.0 ** -14                       # of the largest peak of a value: smaller ones count as this one
 
 
@@ -57,18 +58,19 @@ MassiveStreams = Mapping[str, MassiveStream]
 
 
 def massive(graph: Graph, feeds: Sequence[Feed]) -> MassiveStreams:
-    """The streams that have channels far above all others on samples."""
+    """The streams that have channels far above all others on samples, or rows: a rotation of the stream
+    spreads the massive channel of a token over all of them."""
     known = {one.roots[0]: one for one in _plain(graph)}
     names = list(dict.fromkeys(v for one in known.values() for v in one.values))
     if not names or not feeds:
         return {}
-    run, reach = FloatRun.of(graph, names), dict[str, Real]()
+    run, reach, sizes = FloatRun.of(graph, names), dict[str, Real](), dict[str, list[Real]]()
     for feed in feeds:
         values = {**feed, **run.run(feed)}
         for name in names:
-            array = np.abs(values[name].astype(np.float64))
-            high = array.reshape(-1, array.shape[-1]).max(0)
-            reach[name] = np.maximum(reach.get(name, 0.0), high)
+            array = values[name].astype(np.float64).reshape(-1, values[name].shape[-1])
+            reach[name] = np.maximum(reach.get(name, 0.0), np.abs(array).max(0))
+            sizes.setdefault(name, []).append(np.sqrt(np.square(array).mean(1)))
     found = {}
     for root, stream in known.items():
         medians = {v: float(np.median(reach[v])) for v in stream.values}
@@ -76,9 +78,15 @@ def massive(graph: Graph, feeds: Sequence[Feed]) -> MassiveStreams:
             continue
         usual = np.stack([reach[v] / medians[v] for v in stream.values]).max(0)
         far = tuple((int(c), ceil(log2(usual[c] / FAR))) for c in np.flatnonzero(usual > FAR))
-        if far and len(far) < stream.width // 2:
+        if len(far) < stream.width // 2 and (far or any(_loud(sizes[v]) for v in stream.values)):
             found[root] = MassiveStream(far, {v: float(reach[v].max()) for v in stream.values})
     return found
+
+
+def _loud(sizes: Sequence[Real]) -> bool:
+    """Whether some rows are far larger than most."""
+    every = np.concatenate(sizes)
+    return bool(every.max() > LOUD * np.median(every) > 0)
 
 
 @dataclass(frozen=True)
@@ -130,11 +138,12 @@ class _Carrying:
         self.makers, self.readers = self.graph.producer(), self.graph.consumers()
 
     def done(self) -> Graph:
-        for writer in self.stream.writers:
-            if writer.layer is None or not self._scaled(writer):
-                self._divided(writer.value)
-        for root in self.stream.roots:
-            self._divided(root)
+        if self.massive.channels:
+            for writer in self.stream.writers:
+                if writer.layer is None or not self._scaled(writer):
+                    self._divided(writer.value)
+            for root in self.stream.roots:
+                self._divided(root)
         made = {norm.quotient.outputs[0]: self._normed(norm) for norm in self.stream.norms}
         nodes = [n for v in self.graph.inputs for n in self.behind.get(v, ())]
         for node in self.graph.nodes:
@@ -205,9 +214,10 @@ class _Carrying:
             nodes.append(self._node(op, taken, name, norm.quotient.origin))
             return name
 
-        factors = self.edits.store(f"{y}:factors", self.factors)
         least = LOWEST * self.massive.peaks[self._seen(norm.value)]
-        whole = add(OPS["mul"](), (x, factors), "whole")
+        whole = x
+        if self.massive.channels:
+            whole = add(OPS["mul"](), (x, self.edits.store(f"{y}:factors", self.factors)), "whole")
         size = add(OPS["abs"](), (whole,), "size")
         peak = add(OPS["reducemax"](axes=own, clip=(least, inf)), (size,), "peak")
         share = add(OPS["div"](), (whole, peak), "share")
@@ -218,7 +228,7 @@ class _Carrying:
         total = add(OPS["add"](), (mean, more), "offset")
         deviation = add(OPS["sqrt"](), (total,), "deviation")
         self.bounds |= {share: (-1.0, 1.0), **dict.fromkeys((square, mean, total, deviation), (0.0, 1.0))}
-        if norm.factor is None:
+        if norm.factor is None or not self.massive.channels:
             add(OPS["div"](), (share, deviation), "")
             return nodes
         part = add(OPS["div"](), (x, peak), "part")

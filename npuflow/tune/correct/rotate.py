@@ -4,7 +4,8 @@ Channels are mixed by an orthogonal matrix. Exact in float.
 Source: S. Ashkboos et al., "QuaRot: outlier-free 4-bit inference in rotated LLMs", 2024, with the folding of
 LayerNorm from S. Ashkboos et al., "SliceGPT", 2024. The rotation folds into the layers that write to the
 stream, with the mean that LayerNorm subtracts, and its inverse, with the factor of the normalisation,
-into those that read it. Where something else writes or reads, a product with the matrix stays.
+into those that read it; rows of a table that begin the stream, as an embedding's, are rotated in it. Where
+something else writes or reads, a product with the matrix stays.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ class _Rotation:
         for writer in self.stream.writers:
             self._write(writer)
         for root in self.stream.roots:
-            self._multiply(root, self.inward)
+            if not self._looked_up(root):
+                self._multiply(root, self.inward)
         for norm in self.stream.norms:
             self._read(norm)
         nodes: list[Node] = []
@@ -146,6 +148,24 @@ class _Rotation:
         for name in writer.scaled:                    # the factor is in the weights now
             source = self.edits.nodes[name]
             self.instead[name] = next(v for v in source.inputs if self.graph.const(v) is None)
+
+    def _looked_up(self, root: str) -> bool:
+        """Whether the rows of a constant table begin the stream, and are rotated there."""
+        node = self.edits.nodes.get(root)
+        while node is not None and node.op.algebra == "view":
+            rows = node.inputs[0]
+            if self.graph.type(rows).shape[-1] != len(self.matrix) or len(self.readers[rows]) > 1:
+                return False
+            node = self.edits.nodes.get(rows)
+        if node is None or node.op.role(0) != "table" or len(self.graph.type(node.inputs[1]).shape) > 1:
+            return False
+        table = self.graph.const(node.inputs[0])
+        if table is None or table.shape[-1] != len(self.matrix):
+            return False
+        turned = self.edits.store(f"{node.inputs[0]}:rotated", table @ self.inward)
+        self.edits.nodes[node.outputs[0]] = replace(node, inputs=(turned, *node.inputs[1:]))
+        self.edits.folded += 1
+        return True
 
     def _read(self, norm: StreamNorm) -> None:
         if norm.centred != norm.value:

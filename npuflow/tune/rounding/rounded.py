@@ -13,7 +13,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import Array, GroupedType, QuantType
 from npuflow.quantise.config import Quantize, Weights
-from npuflow.quantise.grouped import of_scheme
+from npuflow.quantise.grouped import of_integers, of_scheme
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
 from npuflow.tune import tuned
@@ -161,7 +161,7 @@ class LayerScheme:
 
     def type(self, source: Matrix, tensor: Array, importance: Array | None = None) -> QuantType:
         """Of codes for some numbers in the place of the layer's weights. `importance`: of every term, what
-        its squared errors count; groups beside floats have ranges that go by it."""
+        its squared errors count; groups have ranges that go by it."""
         return self.type_of(tensor, source.axis, source.inner, importance)
 
     def type_of(
@@ -173,7 +173,12 @@ class LayerScheme:
             found = of_scheme(tensor, axes, self.weights, self.number, self.numerics, importance)
             if found is not None:
                 return found
-        return weight_type(tensor, axis, self.weights, self.numerics, inner)
+        whole = weight_type(tensor, axis, self.weights, self.numerics, inner)
+        groups = whole.group is not None and whole.sub_bits is None and tensor.ndim == 2
+        free = groups and self.weights.method == "minmax" and not self.numerics.power_of_two
+        if importance is None or axis is None or not free:
+            return whole
+        return of_integers(tensor, whole, axis, importance)
 
 
 @dataclass(frozen=True)
@@ -265,9 +270,9 @@ class LayerCodes:
 
 
 def _by_moments(scheme: LayerScheme, source: Matrix, plain: LayerCodes, real: Reals) -> LayerCodes:
-    """By the scheme's method; groups beside floats get ranges that go by the moments first."""
+    """By the scheme's method; groups get ranges that go by the moments first."""
     found = plain
-    if plain.problem.halves and plain.problem.keep is None:
+    if plain.problem.part and plain.problem.keep is None:
         importance = np.diagonal(plain.problem.damped(tuned.ROUND_RANGES), axis1=1, axis2=2).reshape(-1)
         quant = scheme.type(source, source.tensor_of(real, "float64"), importance)
         problem = _problem(source, quant, plain.problem.gram, scheme)
