@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,16 @@ from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unk
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, TAKEN_AS_ONE, Bindings, Described, Gatherer, Reading, main_files
+from npuflow.frontends import (
+    FRONTENDS,
+    TAKEN_AS_ONE,
+    Bindings,
+    Described,
+    Gatherer,
+    Reading,
+    SharesState,
+    main_files,
+)
 from npuflow.input.batch import with_batch
 from npuflow.input.begin import begun
 from npuflow.input.sources import address, frontend, gathered
@@ -159,8 +169,22 @@ class ModelTable(Config, table="model"):
         most = {name: most for name, (_, most) in self.ranges.items()}
         fixed = {name: size for name, size in self.dims.items() if isinstance(size, int)}
         return Bindings(
-            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants, self.max_steps
+            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants,
+            self.max_steps, self.largest,
         )
+
+    @property
+    def largest(self) -> Mapping[str, int | tuple[int, ...]]:
+        """The largest sizes of several shapes, by name."""
+        found: dict[str, int | tuple[int, ...]] = {}
+        for name, size in ((name, size) for shape in self.shapes for name, size in shape.items()):
+            other = found.get(name, size)
+            if isinstance(size, int):
+                found[name] = max(size, other) if isinstance(other, int) else size
+            else:
+                pairs = zip(size, other, strict=False) if isinstance(other, tuple) else ()
+                found[name] = tuple(max(pair) for pair in pairs)
+        return found
 
 
 def shape_name(shape: Mapping[str, int | Sequence[int]]) -> str:
@@ -206,7 +230,7 @@ def listing(model: ModelTable) -> Listing:
         "rules": list(RULES.names()),
         "suffix": model.path.path.suffix.lower(),
         **_described(reader, model),
-        **_first(model),
+        **_shaped(reader, model),
     }
     uses = {"frontends": FRONTENDS.names(), "ops": OPS.names(), "rules": RULES.names()}
     return {"model": Item(reader.files(model.path.path), detail, uses)}
@@ -215,14 +239,21 @@ def listing(model: ModelTable) -> Listing:
 def written(model: ModelTable) -> Listing:
     """The model's files alone, for what runs it as it was written."""
     _, reader = frontend(model.path.path)
-    detail = {**_described(reader, model), **_first(model)}
+    detail = {**_described(reader, model), **_shaped(reader, model)}
     return {"model": Item(reader.files(model.path.path), detail, {"frontends": FRONTENDS.names()})}
 
 
-def _first(model: ModelTable) -> dict[str, Any]:
-    """The first of several shapes: the others change nothing of what is made of it."""
-    return {"shape": {n: s if isinstance(s, int) else list(s) for n, s in model.shapes[0].items()}} \
-        if model.shapes else {}
+def _shaped(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
+    """The first of several shapes, and what all of them make of a state that they share: nothing else of the
+    others counts."""
+    if not model.shapes:
+        return {}
+    own: Mapping[str, int] = {}
+    if isinstance(reader, SharesState):
+        with suppress(ModelError):        # whatever is wrong with it is the step's to say
+            own = reader.shared(address(model.path), model.bindings)
+    first = {n: s if isinstance(s, int) else list(s) for n, s in model.shapes[0].items()}
+    return {"shape": first, **({"shared": dict(own)} if own else {})}
 
 
 def _described(reader: Gatherer, model: ModelTable) -> dict[str, Any]:

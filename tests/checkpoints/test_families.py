@@ -12,11 +12,12 @@ from tests.checkpoints.running import FAMILIES, Running
 from tests.tiers import often
 
 NAMES = sorted(path.name for path in FAMILIES.iterdir())
+WINDOWED = sorted(path.parent.name for path in FAMILIES.glob("*/long.npz"))
 NEAR = 1e-4                               # of the largest logit
 
 
-def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(folder / "expected.npz") as held:
+def expected(folder: Path, file: str = "expected.npz") -> tuple[np.ndarray, np.ndarray]:
+    with np.load(folder / file) as held:
         return held["tokens"], held["logits"]
 
 
@@ -27,5 +28,28 @@ def test_logits_are_those_of_transformers(name: str, chunks: tuple[int, ...], re
     """By onnxruntime: of operators that rules have spelled, and of its own attention."""
     tokens, logits = expected(FAMILIES / name)
     found = Running(FAMILIES / name, rewrite=rewrite).logits(tokens, chunks)
+    wanted = logits[np.cumsum(chunks) - 1]
+    assert np.abs(found - wanted).max() <= NEAR * np.abs(wanted).max()
+
+
+def test_families_with_windows_have_a_longer_text() -> None:
+    assert WINDOWED == ["gemma2", "gemma3", "gemma3-six", "mistral", "phi3", "qwen2-window"]
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks", "rewrite"),
+    often(product(WINDOWED, [(1,) * 96, (7,) * 6 + (1,) * 5 + (7,) * 7], [True, False]), 3),
+)
+def test_rings_give_the_logits_of_a_text_of_several_turns(
+    name: str, chunks: tuple[int, ...], rewrite: bool
+) -> None:
+    """96 tokens over rings of 16 rows: chunks begin at any row, and go round the end."""
+    tokens, logits = expected(FAMILIES / name, "long.npz")
+    running = Running(FAMILIES / name, context=96, rewrite=rewrite)
+    found = running.logits(tokens, chunks)
+    graph, _ = running.graph(chunks[0])
+    (ring,) = graph.rings
+    rows = {graph.type(given).shape[2] for _, given in graph.state if given != "position"}
+    assert ring.rows == 16 and ring.rows in rows and rows <= {16, 96}
     wanted = logits[np.cumsum(chunks) - 1]
     assert np.abs(found - wanted).max() <= NEAR * np.abs(wanted).max()

@@ -25,6 +25,12 @@ class CheckpointFile:
         """Every decoder keeps keys and values."""
         return True
 
+    def shared(self, path: Path, bindings: Bindings) -> Mapping[str, int]:
+        from npuflow.checkpoints import opened
+        from npuflow.frontends.checkpoint.reading import shared
+
+        return shared(opened(path), bindings)
+
     def gather(self, path: Path) -> Source:
         from npuflow.checkpoints import opened
 

@@ -18,7 +18,9 @@ from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends.checkpoint.families._decoder import Decoder
 from npuflow.frontends.checkpoint.families._roles import DecoderWeights
 from npuflow.frontends.checkpoint.families._rope import Rope
+from npuflow.frontends.checkpoint.ring import RingAttention, ring_rows
 from npuflow.frontends.checkpoint.stated import stated_type
+from npuflow.ir.rings import Ring
 from npuflow.ir.types import Array, TensorType
 
 KEPT = 1 << 20                            # bytes from which a weight is kept in a file
@@ -27,14 +29,15 @@ RMS_OPSET = 23                            # the first that has RMSNormalization
 
 @dataclass(eq=False)
 class DecoderGraph:
-    """The graph in the making. Rows of activations are tokens: [chunk, width]. `held`: constants by name,
-    each made once."""
+    """The graph in the making. Rows of activations are tokens: [chunk, width]. `longest`: the longest chunk of
+    all programs that share the caches; `held`: constants by name, each made once."""
 
     builder: NodeBuilder
     decoder: Decoder
     weights: DecoderWeights
     chunk: int
     context: int
+    longest: int
     held: dict[str, str] = field(default_factory=dict)
 
     # --- parts
@@ -149,6 +152,9 @@ class DecoderGraph:
         d, name = self.decoder, f"layers.{layer}"
         counts = {"query": d.heads, "key": d.key_heads, "value": d.key_heads}
         heads = [self.heads(x, role, count, layer) for role, count in counts.items()]
+        if rows := self.ring(layer):
+            y = RingAttention(self, layer, rows).attended(heads)
+            return self.joined(y, layer)
         past = [cache_name(layer, what) for what in ("key", "value")]
         attributes: dict[str, Any] = {
             "num_heads": d.heads, "kv_num_heads": d.key_heads, "scale": d.scale or 1 / math.sqrt(d.head_size),
@@ -173,8 +179,23 @@ class DecoderGraph:
         cache = TensorType((1, d.key_heads, self.context, d.head_size))
         types = [TensorType((1, self.chunk, d.heads * d.head_size)), cache, cache]
         self.builder.host(node, 1, types, "attention has no operator file", (f"{name}.attention",))
+        return self.joined(y, layer)
+
+    def joined(self, y: str, layer: int) -> str:
+        d, name = self.decoder, f"layers.{layer}"
         y = self.reshaped(y, (self.chunk, d.heads * d.head_size), f"{name}.joined")
         return self.linear(y, "out", layer, f"{name}.out")
+
+    def ring(self, layer: int) -> int:
+        """Rows of a layer's ring; 0 where its cache is whole."""
+        return ring_rows(self.decoder.windows[layer], self.longest, self.context)
+
+    @property
+    def rings(self) -> tuple[Ring, ...]:
+        """What the caches of layers with windows are, each kind once."""
+        layers = (layer for layer in range(self.decoder.layers) if self.ring(layer))
+        kinds = ((self.ring(layer), self.decoder.windows[layer]) for layer in layers)
+        return tuple(Ring(POSITION, *kind, self.context) for kind in dict.fromkeys(kinds))
 
     def angles(self, rope: Rope) -> list[str]:
         """Cosines and sines [context, half]; layers of one kind share them."""
