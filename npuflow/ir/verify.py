@@ -60,7 +60,7 @@ def _lengths(graph: Graph) -> Iterator[str]:
 def _rings(graph: Graph) -> Iterator[str]:
     for one in graph.rings:
         if not 0 < one.window <= one.rows < one.most:
-            yield f'the ring of "{one.index}" keeps {one.rows} of {one.most} rows for a window of {one.window}'
+            yield f'the ring of "{one.index}" has {one.rows} of {one.most} rows, and a window of {one.window}'
 
 
 def _state(graph: Graph) -> Iterator[str]:

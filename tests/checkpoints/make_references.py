@@ -1,7 +1,7 @@
 """Makes tiny random checkpoints of every family, and the logits that transformers computes of them.
 
     python -m tests.checkpoints.make_references        # needs torch and transformers
-    python -m tests.checkpoints.make_references long   # of those with windows the logits of a longer text alone
+    python -m tests.checkpoints.make_references long   # a longer text for those with windows
 
 Weights are random numbers of a seed, stored in bfloat16; logits are computed in float32. Each checkpoint is a
 folder of `tests/checkpoints/families` with `expected.npz`: tokens [1, length], logits [length, tokens], and

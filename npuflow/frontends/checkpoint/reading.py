@@ -38,8 +38,8 @@ def weights_of(checkpoint: Checkpoint, context: int) -> DecoderWeights:
 
 @dataclass(frozen=True)
 class SizedCheckpoint:
-    """A checkpoint with the sizes of its program, and notes on what nobody stated. `longest`: the longest chunk
-    of all programs that share its caches."""
+    """A checkpoint with the sizes of its program, and notes on what nobody stated. `longest`: the longest
+    chunk of all programs that share its caches."""
 
     weights: DecoderWeights
     chunk: int
@@ -88,8 +88,9 @@ def bound(checkpoint: Checkpoint, bindings: Bindings) -> SizedCheckpoint:
 def shared(checkpoint: Checkpoint, bindings: Bindings) -> dict[str, int]:
     """Rows of the rings by window: what the longest of several chunks makes of a checkpoint."""
     found = bound(checkpoint, bindings)
-    own = {window: ring_rows(window, found.longest, found.context) for window in found.weights.decoder.windows}
-    return {f"window {window}": rows for window, rows in sorted(own.items()) if rows}
+    windows = sorted(set(found.weights.decoder.windows))
+    rows = (ring_rows(window, found.longest, found.context) for window in windows)
+    return {f"window {window}": count for window, count in zip(windows, rows, strict=True) if count}
 
 
 def reading(checkpoint: Checkpoint, bindings: Bindings) -> Reading:

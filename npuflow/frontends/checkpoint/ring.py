@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from npuflow.checkpoints.ports import NEXT, POSITION, cache_name
+from npuflow.frontends.checkpoint.parts import DecoderParts
 from npuflow.ir.types import Array
-
-if TYPE_CHECKING:
-    from npuflow.frontends.checkpoint.network import DecoderGraph
 
 WHOLE = 16                                # R is a multiple of it, as vectors and arrays have it
 MOST = 1 << 24                            # elements of a table that has a row for every position
@@ -59,7 +56,7 @@ def seen(rows: int, context: int, window: int) -> Array:
 class RingAttention:
     """Attention of one layer, in operators of ONNX alone. `rows`: of its ring."""
 
-    def __init__(self, net: DecoderGraph, layer: int, rows: int) -> None:
+    def __init__(self, net: DecoderParts, layer: int, rows: int) -> None:
         self.net, self.rows, self.layer = net, rows, layer
         self.name, self.window = f"layers.{layer}", net.decoder.windows[layer]
 

@@ -13,6 +13,7 @@ from npuflow.base.errors import FitError, InternalError
 from npuflow.hw.encode import Words
 from npuflow.hw.target import Target
 from npuflow.ir.graph import ROUND, Graph
+from npuflow.ir.rings import told
 from npuflow.ir.types import GroupedType
 from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
@@ -324,6 +325,7 @@ def _program(
         "inputs": [port_meta(graph, i) for i in graph.inputs],
         "outputs": [port_meta(graph, o) for o in graph.outputs],
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
+        **({"rings": told(graph.rings)} if graph.rings else {}),
         "values": values,
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
