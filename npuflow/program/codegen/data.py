@@ -18,10 +18,11 @@ from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.build import in_turn
-from npuflow.schedule.frame import Frame, Topology, ValidPart
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import Member, Spread
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.model import Ref
+from npuflow.schedule.partial import ValidPart
 from npuflow.search.plan import TilingPlan
 
 

@@ -60,10 +60,11 @@ from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import schedule_of
-from npuflow.schedule.frame import Frame, Topology, ValidPart
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.partial import ValidPart
 from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.schedule.valid import valid_part
