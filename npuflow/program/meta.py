@@ -24,7 +24,8 @@
     indices      [{"input", "most", "new", "address", "axes": {port: axis}, "attended"}]: inputs of which a
                  run's commands depend as on an index: its largest number, rows that a run adds, where in DATA
                  it is written before it (32 bits), the axes of rows of caches, and whether commands read so
-                 far at it, or write at it
+                 far at it, or write at it; `modulo`: rows of a ring, of which the one at the rest is written:
+                 DATA has the rest
     rings        [{"index", "rows", "window", "most"}]: states of so many rows that keep the newest ones of a
                  sequence: see `ir/rings.py`; absent if there is none
     data_bytes, const_bytes, local_bytes
@@ -154,6 +155,8 @@ def _indices(meta: Mapping[str, Any]) -> None:
         axes = row.get("axes")
         need(isinstance(axes, dict) and set(axes) <= ports, "an axis of rows is of no port")
         need(type(row.get("attended")) is bool, "an index does not say what it is for")
+        ring = row.get("modulo", 1)
+        need(natural(ring, MAX_BYTES) and ring, "an index has no rows of a ring")
         need(natural(row.get("address"), meta["data_bytes"] - WORD), "an index has no address in DATA")
 
 

@@ -30,15 +30,28 @@ class TableRows:
     def users(self, value: str) -> list[int]:
         return self.topology.readers.get(value, [])
 
-    def rows(self, value: str) -> PickedRows | None:
-        """Rows of a constant, picked by an index, of which a value is made point by point."""
+    def reads(self, number: int) -> bool:
+        """Whether a node takes a value to local memory."""
+        return is_npu(self.graph.nodes[number]) and not self.renames(number)
+
+    def renames(self, number: int) -> bool:
+        """Whether a node's result is what it reads, and lies there."""
+        site = self.topology.site(number)
+        moves = number in self.topology.moving and site.op.local_space(site) is None
+        return moves and len(site.inputs) == 1 and site.present(0) and site.shape(0) == site.out_shape
+
+    def rows(self, value: str, square: bool = True) -> PickedRows | None:
+        """Rows of a constant, picked by an index, of which a value is made point by point. `square`: of one
+        that has as many rows as columns, else of one with more."""
         chain: list[int] = []
         while (number := self.topology.maker.get(value)) is not None:
             node = self.graph.nodes[number]
             if node.op.role(0) == "table":
                 table = self.graph.const(node.inputs[0])
                 at = offsets_of(self.graph, node.inputs[1])
-                if table is None or at is None or table.shape[0] != 1 or table.shape[1] != table.shape[2]:
+                if table is None or at is None or table.shape[0] != 1:
+                    return None
+                if (table.shape[1] == table.shape[2]) is not square or table.shape[1] < table.shape[2]:
                     return None
                 name = self.graph.values[node.inputs[0]].const or ""
                 return PickedRows(at[0], name, table[0], tuple(reversed(chain)), at[1])

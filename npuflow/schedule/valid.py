@@ -12,6 +12,7 @@ from npuflow.ir.types import Array
 from npuflow.place.partition import is_npu
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.partial import TURNS, ValidPart
+from npuflow.schedule.ring_rows import with_rings
 from npuflow.schedule.table_rows import PickedRows, TableRows
 
 HIDDEN = 1e8                              # by which a mask of floats is below others, at least
@@ -23,7 +24,10 @@ def valid_part(topology: Topology, proved: bool = True) -> ValidPart | None:
     `proved`: for every code it is certain that a cache keeps it; a search for tiles does without."""
     if not topology.graph.state:
         return None
-    return _Search(topology).found(proved)
+    search = _Search(topology)
+    part = search.found(proved)
+    # a search for tiles need not know of rings: a run makes one row of them, whatever its tiles are
+    return with_rings(search, part) if proved else part
 
 
 class _Search(TableRows):
@@ -63,7 +67,7 @@ class _Search(TableRows):
     def _added(self, caches: Mapping[str, tuple[str, int]]) -> dict[str, int]:
         """Values of which nothing but the new rows is needed: caches that are read where they lie, and what
         only these are made of."""
-        found = {v: dim for v, (_, dim) in caches.items() if not any(map(self._reads, self.users(v)))}
+        found = {v: dim for v, (_, dim) in caches.items() if not any(map(self.reads, self.users(v)))}
         where = dict(self.dims)
         for number in sorted(self.axes, reverse=True):
             for value in self.graph.nodes[number].outputs:
@@ -72,16 +76,6 @@ class _Search(TableRows):
                 if only and all(o in found for n in users for o in self.graph.nodes[n].outputs):
                     found[value] = where[value]
         return found
-
-    def _reads(self, number: int) -> bool:
-        """Whether a node takes a value to local memory."""
-        return is_npu(self.graph.nodes[number]) and not self._renames(number)
-
-    def _renames(self, number: int) -> bool:
-        """Whether a node's result is what it reads, and lies there."""
-        site = self.topology.site(number)
-        moves = number in self.topology.moving and site.op.local_space(site) is None
-        return moves and len(site.inputs) == 1 and site.present(0) and site.shape(0) == site.out_shape
 
     def _size(self, number: int) -> int:
         return self.topology.space(number).axis(self.axes[number]).size
@@ -95,7 +89,7 @@ class _Search(TableRows):
                 if value not in self.states.values() and value not in self.states:
                     yield number, None, []
                 continue
-            if self._renames(number):
+            if self.renames(number):
                 yield None, None, [(v, dim) for v in (*node.inputs, *node.outputs)]
                 continue
             space = self.topology.space(number)

@@ -64,7 +64,7 @@ from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.partial import ValidPart
+from npuflow.schedule.partial import Numbers, ValidPart
 from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.schedule.valid import valid_part
@@ -130,11 +130,11 @@ def _indexed(
     moved = (n for g in plan.groups if g.parts[0].choice is None for n in g.nodes if n in part.axes)
     if any((n, m) not in topology.views.saved for n in moved for m in range(len(topology.moving[n]))):
         return None
-    if any(data.address(made) != data.address(held) for made, (held, _) in part.caches.items()):
+    if any(data.address(made) != data.address(held) for made, (held, _) in part.states.items()):
         return None
 
-    def run(turn: int, index: int) -> tuple[_Output, ScheduleTime]:
-        own = Topology(topology.graph, topology.machine, topology.numerics, part.at(turn, index))
+    def run(numbers: Numbers) -> tuple[_Output, ScheduleTime]:
+        own = Topology(topology.graph, topology.machine, topology.numerics, part.at(numbers))
         frames = [Frame(own, g, frozenset(plan.kept)) for g in plan.groups]
         places = [DataStorage(own.views, data.layout, data.lives, data.homes) for _ in whole.cores]
         schedule = schedule_of(frames, local, own.machine, places[0].places())
@@ -145,8 +145,8 @@ def _indexed(
 
     consts.closed = True
     try:
-        last, time = run(part.turns - 1, part.most)
-        every = {at: run(*at)[0].words for at in part.samples}
+        last, time = run(part.last)
+        every = {at: run(at)[0].words for at in part.samples}
     except UnknownBlock:
         return None
     finally:
@@ -159,8 +159,8 @@ def _indexed(
     if any(words is None for words in stored):
         return None
     for core in last.cores:
-        core.taps[:] = [tap for tap in core.taps if tap.value not in part.added]
-    partial = part.added.keys() - part.caches.keys()
+        core.taps[:] = [tap for tap in core.taps if tap.value not in part.partial]
+    partial = part.partial - part.states.keys()
     found = tuple(w for w in stored if w is not None)
     return replace(last, stored=found, meta=index_meta(part, address), partial=partial), time
 
