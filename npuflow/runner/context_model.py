@@ -239,7 +239,7 @@ def _program(
             steps.append(step)
     firsts = start or counts
     words = [_cut(w, a, n) for w, a, n in zip(whole.commands, firsts, counts, strict=True)]
-    left = ("inputs", "outputs", "state", "steps", "memory", "plan", "preparation")
+    left = ("inputs", "outputs", "state", "rings", "steps", "memory", "plan", "preparation")
     meta = {
         **{key: value for key, value in whole.meta.items() if key not in left},
         "inputs": [types[name] for name in part.reads],
