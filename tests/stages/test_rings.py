@@ -17,6 +17,7 @@ from npuflow.base.errors import DataError
 from npuflow.ir.types import Array
 from npuflow.program.container import Program
 from npuflow.program.packing.package import load_package
+from npuflow.runner.context_model import context_model
 from npuflow.runner.sessions import TokenSession
 from npuflow.stages.package import PackedShapes
 from npuflow.stages.shape_programs import ShapedProgram
@@ -226,3 +227,14 @@ def test_a_file_of_a_session_that_says_too_much_is_refused(rings: Rings, tmp_pat
         with pytest.raises(DataError) as fault:
             rings.session().load(tmp_path / "two.npz")
         assert fault.value.code == "NF-RUN-095"
+
+
+@pytest.mark.parametrize("exact", ["executor", "simulator"])
+def test_a_model_with_an_epcontext_node_keeps_rings(rings: Rings, exact: str) -> None:
+    """Of one token a run; its metadata say what the rings are."""
+    program = next(iter(rings.programs()))
+    model = context_model(program).model
+    session = Runner(model, exact=exact).session()  # type: ignore[arg-type]
+    assert session.model.context == CONTEXT and session.model.rings
+    for token, wanted in zip(rings.tokens[: ROWS + 4], rings.decoded, strict=False):
+        np.testing.assert_array_equal(session.append([token]), wanted[0])
