@@ -106,9 +106,9 @@ def programs(folder: Path, target: str, rings: bool) -> dict[int, Any]:
 
 
 def caches(program: Any) -> int:
-    """Bytes of all keys and values."""
+    """Bytes of all keys and values, which have 16 bits in external memory."""
     entries = [one for one in program.meta["inputs"] if one["name"].startswith("cache.")]
-    return sum(prod(one["shape"]) * np.dtype(one["dtype"]).itemsize for one in entries)
+    return 2 * sum(prod(one["shape"]) for one in entries)
 
 
 def figures(program: Any, position: int) -> tuple[float, int]:

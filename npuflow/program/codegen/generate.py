@@ -115,6 +115,8 @@ def generate(
     out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
     _commands(graph, schedule, out)
     shown = None if part is None else _indexed(part, topology, plan, target, local, out)
+    if shown is None and part is not None and part.caches and part.rings is not None:
+        shown = _indexed(replace(part, rings=None), topology, plan, target, local, out)
     if shown is not None:
         out, time = shown
     return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
