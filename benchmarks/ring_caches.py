@@ -5,9 +5,9 @@
 A random checkpoint like Gemma 3's smallest, of 6 layers of 640 over one key head of 256, 4,096 tokens: five
 layers have a window of 64, the sixth has none. Programs of one token and of 32 tokens a run for a context of
 1,024, to the commands; weights have 4 bits in groups of 32. `ring`: cycles of a run as programs are made,
-with rings of 96 rows; `whole`: with whole caches and masks, as they were before there were rings. The clock has no
-cycles of the host here. `reads`: bytes of all loads of a run. A ring is read whole in every run, so that the
-first positions cost more than with caches of which a run reads as much as holds tokens.
+with rings of 96 rows; `whole`: with whole caches and masks, as before there were rings. The clock has
+no cycles of the host here. `reads`: bytes of all loads of a run. A ring is read whole in every run, so that
+the first positions cost more than with caches of which a run reads as much as holds tokens.
 """
 
 from __future__ import annotations
