@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
@@ -250,7 +250,7 @@ def _shaped(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
         return {}
     own: Mapping[str, int] = {}
     if isinstance(reader, SharesState):
-        with suppress(ModelError):        # whatever is wrong with it is the step's to say
+        with suppress(NpuflowError, OSError):     # whatever is wrong with it is the step's to say
             own = reader.shared(address(model.path), model.bindings)
     first = {n: s if isinstance(s, int) else list(s) for n, s in model.shapes[0].items()}
     return {"shape": first, **({"shared": dict(own)} if own else {})}
