@@ -44,7 +44,7 @@ bias = "off"
 strategy = "none"
 """
 NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
-CASES = [("mistral", "edge-8t", 16), ("gemma3", "bm1684x", 16)]
+CASES = [("mistral", "edge-8t", 16), ("gemma3", "bm1684x", 16), ("qwen2-window", "edge-8t", 16)]
 LONG = [
     pytest.param(case, marks=pytest.mark.slow)
     for family in ("mistral", "gemma3", "gemma2", "phi3", "qwen2-window") for target in NUMBERS
@@ -141,12 +141,13 @@ def test_commands_of_one_token_are_those_of_the_graph(rings: Rings, exact: str) 
 
 
 def test_the_program_is_near_the_float_network(rings: Rings) -> None:
-    """In floats, by transformers' logits of this kind of checkpoint, windows have no ring's artefact."""
+    """In every turn, not in the first one alone: another row in place of one would leave nothing alike."""
     found = np.stack([logits for logits, _ in rings.decoded])
     tokens = np.array([rings.tokens])
     wanted = Running(FAMILIES / rings.family, context=CONTEXT, longest=5).logits(tokens, (1,) * CONTEXT)
     apart = np.sqrt(((found - wanted) ** 2).mean(1) / (wanted**2).mean(1))
-    assert np.median(apart[ROWS:]) < 2 * np.median(apart[:ROWS]) + 0.02
+    for turn in range(CONTEXT // ROWS):
+        assert np.median(apart[turn * ROWS : (turn + 1) * ROWS]) < 0.25
 
 
 def test_a_rest_that_begins_earlier_writes_the_same_rows(rings: Rings) -> None:

@@ -93,7 +93,8 @@ class DecoderGraph(DecoderParts):
             "num_heads": d.heads, "kv_num_heads": d.key_heads, "scale": d.scale or 1 / math.sqrt(d.head_size),
         }
         rope, window = d.ropes[layer], d.windows[layer]
-        if rope is not None and not within(d.head_size, len(rope.frequencies)):
+        # beside rings all layers look up the same rows of angles, under one name whatever the chunk
+        if rope is not None and (self.rings or not within(d.head_size, len(rope.frequencies))):
             heads[:2] = [self.turned(x, rope) for x in heads[:2]]
             rope = None
         if d.cap:
