@@ -83,7 +83,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
     own = table.bindings
     bindings = Bindings(
         {**own.inputs, **options.inputs}, {**own.dims, **options.dims}, options.outputs or own.outputs,
-        {**own.constants, **options.constants}, own.max_steps,
+        {**own.constants, **options.constants}, own.max_steps, own.largest,
     )
     return InspectRequest(
         address(table.path), bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe,

@@ -28,13 +28,15 @@ TAKEN_AS_ONE = "free and taken as 1"      # ends the note of a batch that nobody
 class Bindings:
     """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points,
     inputs that always have the same value, and how many steps loops may have whose end depends on data (all
-    of them, or by name)."""
+    of them, or by name). `largest`: of several shapes that share a state the largest sizes, of dimensions and
+    of inputs by name."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
     max_steps: int | Mapping[str, int] | None = None
+    largest: Mapping[str, int | tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,14 @@ class Frontend(Gatherer, Protocol):
     without tensors of its own."""
 
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading: ...
+
+
+@runtime_checkable
+class SharesState(Protocol):
+    """A source format whose state depends on all shapes that share it."""
+
+    def shared(self, path: Path, bindings: Bindings) -> Mapping[str, int]:
+        """What the largest sizes make of a model, beside what its own shape says; from headers alone."""
 
 
 @runtime_checkable

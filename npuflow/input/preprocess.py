@@ -236,7 +236,8 @@ class _Prefix:
             read = tuple(made if i == target else i for i in node.inputs)
             net.nodes.append(replace(node, inputs=read))
         inputs = tuple(self.table.name if i == target else i for i in graph.inputs)
-        return prune(net.graph(inputs, graph.outputs).replaced(state=graph.state, lengths=graph.lengths))
+        whole = net.graph(inputs, graph.outputs)
+        return prune(whole.replaced(state=graph.state, lengths=graph.lengths, rings=graph.rings))
 
 
 def _resize(net: _Prefix, x: str, step: DataStep) -> str:

@@ -14,6 +14,7 @@ from npuflow.base.mapped import spilled
 from npuflow.ir.borders import carries
 from npuflow.ir.lengths import Length
 from npuflow.ir.op import Node, OpContext
+from npuflow.ir.rings import Ring
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 ROUND = 2                                 # steps of a round of a loop
@@ -64,7 +65,7 @@ class Graph:
     `state`: pairs of an output and the input that takes its value in the next run. `fed`: bytes from which a
     constant is fed to whatever runs the network, and not copied into its model; 0: none is. `rolls`: loops
     some steps of which are written out, for a plan (see `ir/unroll.py`). `lengths`: inputs that say how many
-    steps a run has.
+    steps a run has. `rings`: what states are that keep the newest rows alone.
     """
 
     inputs: tuple[str, ...]
@@ -78,6 +79,7 @@ class Graph:
     fed: int = 0
     rolls: tuple[Roll, ...] = field(default=(), compare=False, repr=False)
     lengths: tuple[Length, ...] = ()
+    rings: tuple[Ring, ...] = ()
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""

@@ -15,6 +15,7 @@ from npuflow.base.errors import InputError
 from npuflow.ir.graph import Graph
 from npuflow.ir.lengths import Length
 from npuflow.ir.op import OPS, Node, Op, Param
+from npuflow.ir.rings import Ring
 from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value, quant_of
 
 _HEADER = "npuflow graph 1"
@@ -33,6 +34,7 @@ def to_text(graph: Graph) -> str:
     lines += [f"state {_name(output)}, {_name(given)}" for output, given in graph.state]
     lines += [f"fed {graph.fed}"] if graph.fed else []
     lines += [_length(one) for one in graph.lengths]
+    lines += [f"ring {_name(one.index)} {one.rows} {one.window} {one.most}" for one in graph.rings]
     return "\n".join(lines) + "\n"
 
 
@@ -132,6 +134,7 @@ class _Parser:
             )
         inputs, outputs, nodes, state, fed = [], [], [], [], 0
         lengths: list[Length] = []
+        rings: list[Ring] = []
         for number, line in enumerate(self.lines[1:], 2):
             self.at = number
             word, _, self.rest = line.partition(" ")
@@ -153,6 +156,8 @@ class _Parser:
                 fed = int(self.take(r"\d+"))
             elif word == "length":
                 lengths.append(self.length())
+            elif word == "ring":
+                rings.append(Ring(self.name(), *(int(self.take(r" \d+")) for _ in range(3))))
             else:
                 self.rest = line
                 nodes.append(self.node())
@@ -167,6 +172,7 @@ class _Parser:
             tuple(state),
             fed,
             lengths=tuple(lengths),
+            rings=tuple(rings),
         )
 
     def length(self) -> Length:

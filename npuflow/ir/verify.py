@@ -47,6 +47,7 @@ def faults(graph: Graph) -> Iterator[str]:
             yield f'output "{value_id}" is produced by nothing'
     yield from _state(graph)
     yield from _lengths(graph)
+    yield from _rings(graph)
     yield from loops.faults(graph)
 
 
@@ -54,6 +55,12 @@ def _lengths(graph: Graph) -> Iterator[str]:
     for one in graph.lengths:
         if one.name not in graph.inputs or not 0 < one.least <= one.most:
             yield f'the length "{one.name}" of {one.least} to {one.most} is no input, or no range'
+
+
+def _rings(graph: Graph) -> Iterator[str]:
+    for one in graph.rings:
+        if not 0 < one.window <= one.rows < one.most:
+            yield f'the ring of "{one.index}" has {one.rows} of {one.most} rows, and a window of {one.window}'
 
 
 def _state(graph: Graph) -> Iterator[str]:

@@ -66,7 +66,24 @@ def rounds_at(
 def _held(meta: Mapping[str, Any], steps: Mapping[str, int], whole: bool) -> dict[int, int]:
     """What DATA holds of numbers of steps and indices, by address."""
     every = [one for key in READ for one in meta.get(key, ()) if not (whole and one.get("attended"))]
-    return {one["address"]: steps[one["input"]] for one in every if one["input"] in steps}
+    return {one["address"]: written(one, steps[one["input"]]) for one in every if one["input"] in steps}
+
+
+def written(one: Mapping[str, Any], number: int) -> int:
+    """What DATA holds of a number of steps or an index: of rows of a ring what is left of full turns. A
+    ModelError for an index above the most, whose row alone would be one that there is."""
+    if "modulo" not in one:
+        return number
+    if not 0 <= number <= one["most"]:
+        raise ModelError(
+            f"the index {number}, at most {one['most']} is possible", code="NF-DECODE-011",
+        )
+    return int(number % one["modulo"])
+
+
+def _most(one: Mapping[str, Any]) -> int:
+    """The largest number that DATA holds there."""
+    return int(one["modulo"]) - 1 if "modulo" in one else int(one["most"])
 
 
 def _indexed(repeat: Command) -> bool:
@@ -75,7 +92,7 @@ def _indexed(repeat: Command) -> bool:
 
 def check_counts(meta: Mapping[str, Any], stored: Sequence[Words]) -> None:
     """Rounds are read only where the program says that a number of steps lies, an index where it says so."""
-    known = {(one["address"], one["most"], key == READ[1]) for key in READ for one in meta.get(key, ())}
+    known = {(one["address"], _most(one), key == READ[1]) for key in READ for one in meta.get(key, ())}
     for words in stored:
         for _, repeat, _ in _reading(words):
             place = repeat.number("address"), repeat.number("most"), _indexed(repeat)
@@ -114,29 +131,34 @@ def _fewer(words: Words, held: Mapping[int, int]) -> Iterator[tuple[int, int]]:
 
 
 def at_any_index(
-    words: Mapping[tuple[int, int], Words], whole: Words, reads: Sequence[Mapping[str, int]], core: int
+    words: Mapping[tuple[int, ...], Words], whole: Words, reads: Sequence[Mapping[str, int]], core: int
 ) -> Words | None:
     """The commands of a core with those that depend on an index in blocks that are issued once. `words`: at
-    some turns and indices: first one, the next turn, the next index; `whole`: at the last. None where they
-    are not the same commands, with words that go on evenly. `reads`: the fields of REPEAT commands whose
-    blocks go on by turns, and by the index."""
-    (turn, index), second, third = list(words)[:3]
-    base = words[turn, index]
+    some numbers: first some, then with the next one of each kind (the turn, the index, the row of a ring);
+    `whole`: at the last. None where they are not the same commands, with words that go on evenly. `reads`:
+    the fields of REPEAT commands whose blocks go on by each kind."""
+    begin, *others = list(words)[: 1 + len(reads)]
+    base = words[begin]
     if any(w.shape != base.shape or (w[:, :2] != base[:, :2]).any() for w in (*words.values(), whole)):
         return None
-    growing, adding = _going(base, words[second]), _going(base, words[third])
-    first = base[:, HEADER_WORDS:] - turn * growing - index * adding
-    for (t, i), mine in words.items():
-        if ((first + t * growing + i * adding - mine[:, HEADER_WORDS:]) & 0xFFFFFFFF).any():
+    steps = [_going(base, words[other]) for other in others]
+    first = base[:, HEADER_WORDS:] - _gone(steps, begin)
+    for numbers, mine in words.items():
+        if ((first + _gone(steps, numbers) - mine[:, HEADER_WORDS:]) & 0xFFFFFFFF).any():
             return None
     waits = np.max([waits_of(w) for w in (*words.values(), whole)], axis=0)
-    if (growing.any(1) & adding.any(1)).any() or waits.max(initial=0) >= FAR:
+    if (np.sum([step.any(1) for step in steps], axis=0) > 1).any() or waits.max(initial=0) >= FAR:
         return None
     made = base.copy()
     made[:, 2:HEADER_WORDS] = packed(waits)
     made[:, HEADER_WORDS:] = first & 0xFFFFFFFF
-    found = _in_blocks(made, (growing, adding), reads, core)
+    found = _in_blocks(made, steps, reads, core)
     return found if (expanded(found, core)[:, :2] == whole[:, :2]).all() else None
+
+
+def _gone(steps: Sequence[Ints], numbers: Sequence[int]) -> Ints:
+    """By how much fields have gone on."""
+    return np.sum([number * step for number, step in zip(numbers, steps, strict=True)], axis=0)
 
 
 def _going(one: Words, other: Words) -> Ints:

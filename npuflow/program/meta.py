@@ -24,7 +24,10 @@
     indices      [{"input", "most", "new", "address", "axes": {port: axis}, "attended"}]: inputs of which a
                  run's commands depend as on an index: its largest number, rows that a run adds, where in DATA
                  it is written before it (32 bits), the axes of rows of caches, and whether commands read so
-                 far at it, or write at it
+                 far at it, or write at it; `modulo`: rows of a ring, of which the one at the rest is written:
+                 DATA has the rest
+    rings        [{"index", "rows", "window", "most"}]: states of so many rows that keep the newest ones of a
+                 sequence: see `ir/rings.py`; absent if there is none
     data_bytes, const_bytes, local_bytes
     preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes
                  the inputs
@@ -84,6 +87,7 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
     instances = meta.get("instances", 1)
     need(natural(instances, 64) and instances, "instances is no number of inferences")
     _state(meta)
+    _rings(meta)
     values = meta.get("values")
     need(isinstance(values, dict), "values is not an object")
     for name, value in meta["values"].items():
@@ -108,6 +112,16 @@ def _state(meta: Mapping[str, Any]) -> None:
         same = all(made.get(key) == given.get(key) for key in ("shape", "dtype", "quant"))
         need(same and -1 not in made["shape"], f"the state {row} has two types")
     need(len({row[1] for row in rows}) == len(rows), "an input is the state of two outputs")
+
+
+def _rings(meta: Mapping[str, Any]) -> None:
+    """An input that counts, and fewer rows than it counts, as many as a window has or more."""
+    inputs = {entry["name"] for entry in meta["inputs"]}
+    for row in _items(meta, "rings") if "rings" in meta else ():
+        good = isinstance(row, dict) and set(row) == {"index", "rows", "window", "most"}
+        need(good and row["index"] in inputs, "a ring is of no input")
+        need(all(natural(row[name], MAX_BYTES) for name in ("rows", "window", "most")), "a ring has no sizes")
+        need(0 < row["window"] <= row["rows"] < row["most"], "a ring has no rows, or all of them")
 
 
 def _lengths(meta: Mapping[str, Any]) -> None:
@@ -141,6 +155,8 @@ def _indices(meta: Mapping[str, Any]) -> None:
         axes = row.get("axes")
         need(isinstance(axes, dict) and set(axes) <= ports, "an axis of rows is of no port")
         need(type(row.get("attended")) is bool, "an index does not say what it is for")
+        ring = row.get("modulo", 1)
+        need(natural(ring, MAX_BYTES) and ring, "an index has no rows of a ring")
         need(natural(row.get("address"), meta["data_bytes"] - WORD), "an index has no address in DATA")
 
 

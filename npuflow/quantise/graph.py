@@ -149,6 +149,7 @@ class _Builder:
         built = Graph(
             source.inputs, outputs, tuple(self.nodes), MappingProxyType(self.values),
             MappingProxyType(self.consts), source.state, source.fed, lengths=source.lengths,
+            rings=source.rings,
         )
         return built if self.refused else own_names(contiguous(prune(built)), source)
 

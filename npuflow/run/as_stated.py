@@ -61,4 +61,5 @@ def as_stated(graph: Graph, stated: Mapping[str, QuantType]) -> Graph:
     builder = QdqBuilder(graph.replaced(nodes=tuple(nodes), values=values))
     for node in nodes:
         builder.node(node)
-    return builder.graph(graph.inputs, graph.outputs).replaced(state=graph.state, lengths=graph.lengths)
+    made = builder.graph(graph.inputs, graph.outputs)
+    return made.replaced(state=graph.state, lengths=graph.lengths, rings=graph.rings)

@@ -12,6 +12,7 @@ import numpy as np
 from npuflow.base.errors import ModelError, meant
 from npuflow.base.forked import renewed_in_children
 from npuflow.input.given import mapping
+from npuflow.ir.rings import Ring, told
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from npuflow.ir.graph import Graph
     from npuflow.ir.types import Array
 
-METADATA = "npuflow.state"
+METADATA, RINGS = "npuflow.state", "npuflow.rings"
 Pairs = tuple[tuple[str, str], ...]
 """An output and the input that takes its value."""
 
@@ -124,19 +125,25 @@ class Following:
 
 
 def metadata(graph: Graph) -> dict[str, str]:
-    """What an exported ONNX model remembers of its state: pairs, and the code of zero."""
+    """What an exported ONNX model remembers of its state: pairs, and the code of zero; and what rings are."""
     quants = [graph.values[given].quant for _, given in graph.state]
     rows = [
         [output, given, 0 if quant is None else quant.zero_point[0]]
         for (output, given), quant in zip(graph.state, quants, strict=True)
     ]
-    return {METADATA: json.dumps(rows)} if rows else {}
+    found = {METADATA: json.dumps(rows)} if rows else {}
+    return found | ({RINGS: json.dumps(told(graph.rings))} if rows and graph.rings else {})
 
 
 def state_of(session: onnxruntime.InferenceSession) -> dict[tuple[str, str], int]:
     """The state of an exported model: pairs with the code of zero."""
     text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     return {(output, given): zero for output, given, zero in json.loads(text)} if text else {}
+
+
+def rings_of(told_: Mapping[str, str]) -> tuple[Ring, ...]:
+    """What an exported model says of its rings. `told_`: its metadata."""
+    return tuple(Ring.of(one) for one in json.loads(told_.get(RINGS, "[]")))
 
 
 def pairs(rows: Iterable[Any]) -> Pairs:

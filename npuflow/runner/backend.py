@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from npuflow.ir.rings import Ring
 from npuflow.run.state import Pairs
 from npuflow.runner.ports import Array, Port, Sample
 
@@ -22,6 +23,7 @@ class Backend(Protocol):
     preparation: Mapping[str, Any] | None  # how pictures become inputs, where the program says so
     notes: tuple[str, ...]  # what the user should know of how it runs
     state: Pairs  # outputs of a run that are inputs of the next
+    rings: tuple[Ring, ...]  # what states are that keep the newest rows alone
 
     @property
     def start(self) -> Mapping[str, Array]:

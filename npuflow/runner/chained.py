@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.ir.rings import Ring
 from npuflow.program.container import Program
 from npuflow.program.packing.package import Chain
 from npuflow.run.state import Pairs
@@ -37,6 +38,7 @@ class ChainedModel:
             (self._outputs[key, output], self._inputs[key, given])
             for key, one in backends.items() for output, given in one.state
         )
+        self.rings: tuple[Ring, ...] = ()                       # no chain is a language model
         self.start: Mapping[str, Array] = {
             self._inputs[key, given]: array for key, one in backends.items()
             for given, array in one.start.items()

@@ -33,7 +33,7 @@ from npuflow.program.container import Program
 from npuflow.program.graph_section import decode_graph, encode_graph
 from npuflow.program.order import HALF
 from npuflow.program.packing.package import packed
-from npuflow.run.state import METADATA
+from npuflow.run.state import METADATA, RINGS
 from npuflow.runner.feed import container
 from npuflow.runner.programs import ports_of, source_names
 
@@ -239,7 +239,7 @@ def _program(
             steps.append(step)
     firsts = start or counts
     words = [_cut(w, a, n) for w, a, n in zip(whole.commands, firsts, counts, strict=True)]
-    left = ("inputs", "outputs", "state", "steps", "memory", "plan", "preparation")
+    left = ("inputs", "outputs", "state", "rings", "steps", "memory", "plan", "preparation")
     meta = {
         **{key: value for key, value in whole.meta.items() if key not in left},
         "inputs": [types[name] for name in part.reads],
@@ -377,5 +377,7 @@ def _metadata(program: Program, names: Mapping[str, str]) -> Iterator[tuple[str,
         rows.append([names[output], given, quant["zero_point"][0] if quant else 0])
     if rows:
         yield METADATA, json.dumps(rows)
+    if program.meta.get("rings"):
+        yield RINGS, json.dumps(program.meta["rings"])
     if program.meta.get("preparation") is not None:
         yield PREPARATION, json.dumps(program.meta["preparation"], sort_keys=True)

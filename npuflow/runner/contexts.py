@@ -20,7 +20,7 @@ from npuflow.onnx.types import from_proto
 from npuflow.program.container import Program
 from npuflow.program.packing.package import Package, of_bytes
 from npuflow.run.driver import RunPart, driven
-from npuflow.run.state import METADATA, Pairs
+from npuflow.run.state import METADATA, Pairs, rings_of
 from npuflow.runner.backend import Dump, Exact
 from npuflow.runner.context_model import CONTEXT, DIGEST, DOMAIN, OPERATOR, PREPARATION, SOURCE, note
 from npuflow.runner.feed import fed, start_of
@@ -227,6 +227,7 @@ class ContextBackend:
         self.preparation: Mapping[str, Any] | None = json.loads(said.get(PREPARATION, "null"))
         rows = json.loads(said.get(METADATA, "[]"))
         self.state: Pairs = tuple((output, given) for output, given, _ in rows)
+        self.rings = rings_of(said)
         self.start: Mapping[str, Array] = start_of({"inputs": self._entries, "state": self.state})
 
     def fed(self, sample: Sample) -> dict[str, Array]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from npuflow.base.errors import UsageError
 from npuflow.checkpoints.ports import LOGITS, POSITION, TOKENS, is_cache
+from npuflow.ir.rings import Ring
 from npuflow.program.container import Program
 from npuflow.run.state import Pairs
 from npuflow.runner.backend import Backend
@@ -18,8 +19,9 @@ from npuflow.runner.shaped import ShapedModel
 @dataclass(frozen=True)
 class TokenModel:
     """A language model with a cache, and what runs it. `chunks`: how many tokens its runs take, from the
-    fewest; `context`: tokens that the cache holds; `vocabulary`: how many it knows; `state`: what it keeps
-    from run to run, and `start`, how that begins."""
+    fewest; `context`: tokens of the longest sequence; `vocabulary`: how many it knows; `state`: what it keeps
+    from run to run, and `start`, how that begins; `rings`: what caches are that keep the newest tokens alone.
+    """
 
     backend: Backend
     chunks: tuple[int, ...]
@@ -27,6 +29,7 @@ class TokenModel:
     vocabulary: int
     state: Pairs
     start: Mapping[str, Array]
+    rings: tuple[Ring, ...] = ()
 
     @property
     def name(self) -> str:
@@ -46,9 +49,12 @@ class TokenModel:
                     hint="build it without [model] batch", code="NF-RUN-068",
                 )
         chunks = tuple(sorted({shape[1] for shape in shapes}))
-        context = min(port.shape[2] for name, port in inputs.items() if is_cache(name))
+        held = (port.shape[2] for name, port in inputs.items() if is_cache(name))
+        rings = backend.rings
+        kept = {one.rows for one in rings}
+        context = min([*(rows for rows in held if rows not in kept), *(one.most for one in rings)])
         vocabulary = {port.name: port for port in backend.outputs}[LOGITS].shape[-1]
-        return cls(backend, chunks, context, vocabulary, state, start)
+        return cls(backend, chunks, context, vocabulary, state, start, rings)
 
     def program(self, chunk: int) -> Program | None:
         """What runs so many tokens; None of a model that is no program."""
@@ -57,12 +63,26 @@ class TokenModel:
                 return getattr(one, "program", None)
         return None
 
-    def chunk(self, position: int, count: int) -> int:
+    def rows(self, name: str) -> int:
+        """Of a cache that is a ring; 0 of others."""
+        size = self.start[name].shape[2] if is_cache(name) else 0
+        return size if size < self.context else 0
+
+    def earliest(self, count: int) -> int:
+        """Where a run may begin at the earliest behind so many tokens, but for the very first: rings hold all
+        that it attends to from there on."""
+        return max((ring.earliest(count) for ring in self.rings), default=0)
+
+    def chunk(self, position: int, count: int, earliest: int = 0) -> int:
         """How many tokens the next run takes, where the cache holds `position` and so many are new: as many
         as the longest chunk that they fill, or half of which they fill and that begins earlier, over tokens
         that the cache holds: one run in place of many. The shortest begins earlier, however few are new; 0
-        where it cannot."""
-        fitting = [chunk for chunk in self.chunks if chunk <= count + min(count, position)]
+        where it cannot. `earliest`: where a run may begin, if not at 0."""
+        begins = {chunk: position + min(chunk, count) - chunk for chunk in self.chunks}
+        fitting = [
+            chunk for chunk, begin in begins.items()
+            if chunk <= count + min(count, position) and (not begin or begin >= earliest)
+        ]
         return max(fitting) if fitting else self.chunks[0] if self.chunks[0] <= position + count else 0
 
 

@@ -16,7 +16,7 @@ from npuflow.input.pixels.pixels import given, pixel_inputs
 from npuflow.ir.types import QuantType
 from npuflow.onnx.export import export_model
 from npuflow.onnx.session import opened
-from npuflow.run.state import Pairs, metadata, state_of
+from npuflow.run.state import Pairs, metadata, rings_of, state_of
 from npuflow.runner.backend import Dump, Exact
 from npuflow.runner.nan import FLOATS
 from npuflow.runner.ports import Array, Port, Sample
@@ -57,6 +57,7 @@ class OnnxModel:
         self.pixels = pixel_inputs(self.session)
         self._zeros = state_of(self.session)
         self.state: Pairs = tuple(self._zeros)
+        self.rings = rings_of(self.session.get_modelmeta().custom_metadata_map)
         self.inputs = tuple(self._port(i.name, i.type, i.shape) for i in self.session.get_inputs())
         self.own = own  # outputs of the model's own; the others are dumped
         self.outputs = tuple(

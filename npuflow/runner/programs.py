@@ -10,6 +10,7 @@ from typing import Any
 from npuflow.base.errors import UsageError
 from npuflow.base.forked import renewed_in_children
 from npuflow.input.data.lengths import cut, need_indices, whole_sample
+from npuflow.ir.rings import Ring
 from npuflow.program.container import Program
 from npuflow.program.graph_section import decode_graph
 from npuflow.run.state import Pairs, pairs
@@ -73,6 +74,7 @@ class _Program:
         self.preparation: Mapping[str, Any] | None = program.meta.get("preparation")
         self.notes: tuple[str, ...] = ()
         self.start: Mapping[str, Array] = start_of(program.meta)
+        self.rings = tuple(Ring.of(one) for one in program.meta.get("rings", ()))
         self._names = {} if raw else source_names([entry["name"] for entry in program.meta["outputs"]])
         self.state: Pairs = tuple(
             (self._names.get(output, output), name) for output, name in pairs(program.meta.get("state", ()))

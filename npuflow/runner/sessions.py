@@ -42,7 +42,8 @@ class TokenSession:
     turns. `runs`: of the model, by chunk length.
 
     A run takes a chunk of new tokens, or of the last ones too: no filling reaches the cache. Behind the
-    position the cache is as it began, also after `trim`.
+    position the cache is as it began, also after `trim`. Caches that are rings do not hold the first tokens
+    of a long sequence any more, so that it can be trimmed by some tokens, and to none.
     """
 
     def __init__(self, model: TokenModel, run: Step) -> None:
@@ -51,6 +52,7 @@ class TokenSession:
         self._run, self._lock = run, threading.Lock()
         self._tokens: tuple[int, ...] = ()
         self._held: dict[str, Array] = dict(model.start)
+        self._earliest = 0                # where a run may begin, if not at 0
         renewed_in_children(self)
 
     def forked(self) -> None:
@@ -83,7 +85,7 @@ class TokenSession:
         not fit; the session is then as before."""
         new = self._checked(tokens)
         with self._lock:
-            before = self._tokens, self._held
+            before = self._tokens, self._held, self._earliest
             try:
                 while True:
                     count, logits = self._once(new)
@@ -91,7 +93,7 @@ class TokenSession:
                     if not new:
                         return logits
             except BaseException:
-                self._tokens, self._held = before
+                self._tokens, self._held, self._earliest = before
                 raise
 
     def advance(self, tokens: Iterable[int]) -> tuple[int, Array]:
@@ -102,21 +104,43 @@ class TokenSession:
             return self._once(new)
 
     def trim(self, count: int) -> None:
-        """Keep the first tokens only: as if the others had not been appended."""
+        """Keep the first tokens only: as if the others had not been appended. DataError for more than there
+        are, and where rings do not hold any more what follows them attends to."""
         with self._lock:
             if not 0 <= count <= len(self._tokens):
                 raise DataError(
                     f"a session of {counted(len(self._tokens), 'token')} cannot be trimmed to {count}",
                     hint=f"0 to {len(self._tokens)}", code="NF-RUN-093",
                 )
-            self._tokens = self._tokens[:count]
+            least = self._earliest + self.model.chunks[0] - 1 if self._earliest else 0
+            if count and count < min(least, len(self._tokens)):
+                self._lost(count, least)
             self._held = {name: self._cut(name, array, count) for name, array in self._held.items()}
+            self._tokens = self._tokens[:count]
+            self._earliest = self._earliest if count else 0
+
+    def _lost(self, count: int, least: int) -> None:
+        ring = max(self.model.rings, key=lambda one: one.earliest(len(self._tokens)))
+        least = min(least, len(self._tokens))
+        raise DataError(
+            f"a session of {counted(len(self._tokens), 'token')} cannot be trimmed to {count} any more",
+            because=f"layers with a window of {ring.window} keep the newest {ring.rows} tokens alone, and "
+            "the next one attends to older ones",
+            hint=f"{least} to {len(self._tokens)}; or 0, and append the first {count} again; or fork or save "
+            "the session where you will come back to", code="NF-RUN-146",
+        )
 
     def _cut(self, name: str, array: Array, count: int) -> Array:
         """A state without rows of the cache behind the first ones."""
         if not is_cache(name):
             return array
-        found = np.array(self.model.start[name], array.dtype)        # arrays are never written into
+        start = self.model.start[name]
+        if rows := self.model.rows(name):
+            found, last = array.copy(), len(self._tokens)
+            gone = np.arange(max(count, last - rows), last) % rows
+            found[:, :, gone] = start[:, :, gone]
+            return found
+        found = np.array(start, array.dtype)                         # arrays are never written into
         found[:, :, :count] = array[:, :, :count]
         return found
 
@@ -125,22 +149,23 @@ class TokenSession:
         other = TokenSession(self.model, self._run)
         with self._lock:
             other._tokens, other._held = self._tokens, self._held        # arrays are never written into
+            other._earliest = self._earliest
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write tokens and cache to an .npz file, which `Runner.session` takes."""
         fork = self.fork()                                           # another thread may append meanwhile
-        save_session(path, self.model, fork.tokens, fork.state)
+        save_session(path, self.model, fork.tokens, fork.state, fork._earliest)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that `save` wrote; DataError where it is damaged, or of another model."""
-        tokens, state = load_session(path, self.model)
+        tokens, state, earliest = load_session(path, self.model)
         with self._lock:
-            self._tokens, self._held = tokens, state
+            self._tokens, self._held, self._earliest = tokens, state, earliest
 
     def _once(self, new: tuple[int, ...]) -> tuple[int, Array]:
         held = len(self._tokens)
-        chunk = self.model.chunk(held, len(new))
+        chunk = self.model.chunk(held, len(new), self._earliest)
         if held + len(new) > self.model.context:
             raise DataError(
                 f"{counted(len(new), 'token')} behind {held} of {self.model.name} are too many",
@@ -161,6 +186,7 @@ class TokenSession:
         found = self._run(sample, False)
         self._held = {name: _own(found[output]) for output, name in self.model.state}
         self._tokens = known
+        self._earliest = max(self._earliest if begin else 0, self.model.earliest(len(known)))
         self.runs[chunk] += 1
         return count, np.array(found[LOGITS]).reshape(-1)
 
@@ -183,22 +209,26 @@ class TokenSession:
 # --- files of sessions
 
 
-def save_session(path: Place, model: TokenModel, tokens: Sequence[int], state: Mapping[str, Array]) -> None:
+def save_session(
+    path: Place, model: TokenModel, tokens: Sequence[int], state: Mapping[str, Array], earliest: int = 0
+) -> None:
     """Write an .npz file: "tokens", "state:NAME" for what is kept, of caches the part that holds the tokens,
-    and "about", JSON that says of which model."""
+    of rings all of it, and "about", JSON that says of which model. `earliest`: where a run may begin."""
     arrays = {
-        f"{STATE}{name}": array[:, :, : len(tokens)] if is_cache(name) else array
+        f"{STATE}{name}": array[:, :, : len(tokens)] if is_cache(name) and not model.rows(name) else array
         for name, array in state.items()
     }
-    about = json.dumps({"format": FORMAT, "model": identity(model.backend)}).encode()
+    more = {"earliest": earliest} if earliest else {}
+    about = json.dumps({"format": FORMAT, "model": identity(model.backend), **more}).encode()
     arrays |= {ABOUT: np.frombuffer(about, np.uint8), TOKENS: np.asarray(tokens, np.int64)}
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]
     Path(path).write_bytes(file.getvalue())
 
 
-def load_session(path: Place, model: TokenModel) -> tuple[tuple[int, ...], dict[str, Array]]:
-    """Tokens and state of a file; DataError for one that is damaged, or of another model."""
+def load_session(path: Place, model: TokenModel) -> tuple[tuple[int, ...], dict[str, Array], int]:
+    """Tokens and state of a file, and where a run may begin; DataError for one that is damaged, or of another
+    model."""
     if not Path(path).is_file():
         raise absent(Path(path))
     try:
@@ -209,6 +239,9 @@ def load_session(path: Place, model: TokenModel) -> tuple[tuple[int, ...], dict[
         if not all(0 <= token < model.vocabulary for token in tokens):
             raise ValueError("a token that the model does not know")
         state = _whole(model, arrays, len(tokens)) if own else {}
+        earliest = int(about.get("earliest", 0))
+        if own and not model.earliest(len(tokens)) <= earliest <= len(tokens):
+            raise ValueError("rings that do not hold what it says")
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f'"{path}" is no file of a session', because=first_line(error),
@@ -220,7 +253,7 @@ def load_session(path: Place, model: TokenModel) -> tuple[tuple[int, ...], dict[
             because="weights, or the types of its cache, are not the same",
             hint="append its tokens to a new session", code="NF-RUN-094",
         )
-    return tokens, state
+    return tokens, state, earliest
 
 
 def _whole(model: TokenModel, arrays: Mapping[str, Array], count: int) -> dict[str, Array]:
@@ -228,11 +261,12 @@ def _whole(model: TokenModel, arrays: Mapping[str, Array], count: int) -> dict[s
     found: dict[str, Array] = {}
     for name, start in model.start.items():
         array = arrays[f"{STATE}{name}"]
-        cut = start[:, :, :count] if is_cache(name) else start
+        grows = is_cache(name) and not model.rows(name)
+        cut = start[:, :, :count] if grows else start
         if array.shape != cut.shape or array.dtype != start.dtype or count > model.context:
             raise ValueError(f"{name} is {array.dtype} {list(array.shape)}")
         found[name] = array
-        if is_cache(name):
+        if grows:
             found[name] = start.copy()
             found[name][:, :, :count] = array
     return found

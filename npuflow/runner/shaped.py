@@ -32,7 +32,9 @@ def _one_state(backends: Sequence[Backend]) -> bool:
     """Whether all keep the same: equal pairs, of equal types, which begin with equal codes."""
     first = backends[0]
     for other in backends[1:]:
-        if other.state != first.state or other.start.keys() != first.start.keys():
+        if (other.state, other.rings) != (first.state, first.rings):
+            return False
+        if other.start.keys() != first.start.keys():
             return False
         if not all(np.array_equal(first.start[n], array) for n, array in other.start.items()):
             return False
@@ -59,6 +61,7 @@ class ShapedModel:
         self.inputs = tuple(_common([b.inputs[i] for b in self._all]) for i in range(len(first.inputs)))
         self.outputs = tuple(_common([b.outputs[i] for b in self._all]) for i in range(len(first.outputs)))
         self.state: Pairs = first.state
+        self.rings = first.rings
         self.start: Mapping[str, Array] = first.start
         self._ran: tuple[Backend, ...] = ()
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
-from npuflow.ir import forms
-from npuflow.ir.codes import decode
-from npuflow.ir.graph import Graph
-from npuflow.ir.op import OpContext
-from npuflow.ir.queries import kind
 from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array
-from npuflow.place.partition import boundary, is_npu
-from npuflow.schedule.frame import TURNS, Topology, ValidPart
+from npuflow.place.partition import is_npu
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.partial import TURNS, ValidPart
+from npuflow.schedule.ring_rows import with_rings
+from npuflow.schedule.table_rows import PickedRows, TableRows
 
 HIDDEN = 1e8                              # by which a mask of floats is below others, at least
 Dim = tuple[str, int]                     # a value, and one of its dimensions
@@ -27,19 +24,18 @@ def valid_part(topology: Topology, proved: bool = True) -> ValidPart | None:
     `proved`: for every code it is certain that a cache keeps it; a search for tiles does without."""
     if not topology.graph.state:
         return None
-    return _Search(topology).found(proved)
+    search = _Search(topology)
+    part = search.found(proved)
+    # a search for tiles need not know of rings: a run makes one row of them, whatever its tiles are
+    return with_rings(search, part) if proved else part
 
 
-class _Search:
+class _Search(TableRows):
     def __init__(self, topology: Topology) -> None:
-        self.topology, self.graph, self.numerics = topology, topology.graph, topology.numerics
+        super().__init__(topology)
         self.nodes = [i for i, node in enumerate(self.graph.nodes) if is_npu(node)]
-        self.states = _codes(self.graph)
         self.axes: dict[int, str] = {}
         self.dims: set[Dim] = set()
-        # layers share tables, and what is made of their codes
-        self._spread: dict[str, _Spread] = {}
-        self._ends: dict[tuple[tuple[int, ...], float], Array] = {}
 
     def found(self, proved: bool) -> ValidPart | None:
         masks = [mask for i in self.nodes if (mask := self._masked(i)) is not None]
@@ -71,28 +67,15 @@ class _Search:
     def _added(self, caches: Mapping[str, tuple[str, int]]) -> dict[str, int]:
         """Values of which nothing but the new rows is needed: caches that are read where they lie, and what
         only these are made of."""
-        found = {v: dim for v, (_, dim) in caches.items() if not any(map(self._reads, self._users(v)))}
+        found = {v: dim for v, (_, dim) in caches.items() if not any(map(self.reads, self.users(v)))}
         where = dict(self.dims)
         for number in sorted(self.axes, reverse=True):
             for value in self.graph.nodes[number].outputs:
-                users = self._users(value)
+                users = self.users(value)
                 only = bool(users) and all(n in self.axes for n in users)
                 if only and all(o in found for n in users for o in self.graph.nodes[n].outputs):
                     found[value] = where[value]
         return found
-
-    def _users(self, value: str) -> list[int]:
-        return self.topology.readers.get(value, [])
-
-    def _reads(self, number: int) -> bool:
-        """Whether a node takes a value to local memory."""
-        return is_npu(self.graph.nodes[number]) and not self._renames(number)
-
-    def _renames(self, number: int) -> bool:
-        """Whether a node's result is what it reads, and lies there."""
-        site = self.topology.site(number)
-        moves = number in self.topology.moving and site.op.local_space(site) is None
-        return moves and len(site.inputs) == 1 and site.present(0) and site.shape(0) == site.out_shape
 
     def _size(self, number: int) -> int:
         return self.topology.space(number).axis(self.axes[number]).size
@@ -106,7 +89,7 @@ class _Search:
                 if value not in self.states.values() and value not in self.states:
                     yield number, None, []
                 continue
-            if self._renames(number):
+            if self.renames(number):
                 yield None, None, [(v, dim) for v in (*node.inputs, *node.outputs)]
                 continue
             space = self.topology.space(number)
@@ -182,7 +165,7 @@ class _Search:
         if add is None or graph.nodes[add].op.algebra != "sum":
             return None
         for place, value in enumerate(graph.nodes[add].inputs):
-            mask = self._rows(value)
+            mask = self.rows(value)
             if mask is not None and not mask.offsets.min():
                 one = _Mask(number, axis, mask.index, mask.table.shape[1], int(mask.offsets.max()) + 1)
                 if self._hides(one, mask, (*mask.chain, add), place):
@@ -195,110 +178,39 @@ class _Search:
         parts = [self.topology.maker.get(v) for v in self.graph.nodes[add].inputs] if add is not None else []
         mul = next((n for n in parts if n is not None and held in self.graph.nodes[n].inputs), None)
         other = next((n for n in parts if n is not None and n != mul), None)
-        if add is None or mul is None or other is None or self._users(held) != [mul]:
+        if add is None or mul is None or other is None or self.users(held) != [mul]:
             return False
         if [self.graph.nodes[n].op.algebra for n in (add, mul, other)] != ["sum", "product", "matrices"]:
             return False
         keeps, puts = (
-            self._rows(next(v for v in self.graph.nodes[n].inputs if v != held)) for n in (mul, other)
+            self.rows(next(v for v in self.graph.nodes[n].inputs if v != held)) for n in (mul, other)
         )
         if keeps is None or puts is None or {keeps.index, puts.index} != {index}:
             return False
-        keep, put = self._codes(keeps).before, self._codes(puts).off
+        keep, put = self.codes(keeps).before, self.codes(puts).off
         if keep is None or put is None or min(keeps.offsets.min(), puts.offsets.min()) < 0:
             return False
-        zero = self._real(self.graph.nodes[other].inputs[0], self._through(puts.chain, put))
-        return zero == 0 and self._same(mul, add, held, self._through(keeps.chain, keep))
+        zero = self.real(self.graph.nodes[other].inputs[0], self.through(puts.chain, put))
+        return zero == 0 and self.same(mul, add, held, self.through(keeps.chain, keep))
 
-    def _codes(self, rows: _Rows) -> _Spread:
-        if rows.name not in self._spread:
-            self._spread[rows.name] = _Spread.of(rows.table)
-        return self._spread[rows.name]
-
-    def _real(self, value: str, code: Array) -> float:
-        quant = self.graph.values[value].quant
-        assert quant is not None
-        return float(np.ravel(decode(np.asarray(code).reshape(1), quant))[0])
-
-    def _same(self, mul: int, add: int, held: str, keep: Array) -> bool:
-        """Whether a row that is kept, and to which 0 is added, has the codes that it had."""
-        site, sums = self.topology.site(mul), self.topology.site(add)
-        quant, place = self.graph.values[held].quant, self.graph.nodes[mul].inputs.index(held)
-        assert quant is not None
-        if site.number:
-            return self._real(self.graph.nodes[mul].inputs[1 - place], keep) == 1
-        own = self.graph.nodes[add].inputs.index(self.graph.nodes[mul].outputs[0])
-        codes, shape = np.arange(quant.lo, quant.hi + 1), site.shape(place)
-        for at in range(0, len(codes), prod(shape)):
-            given = np.resize(codes[at : at + prod(shape)], shape).astype(quant.dtype)
-            old = self._results(site, {place: given, 1 - place: keep})
-            zero = np.asarray(sums.quant(1 - own).zero_point[0])
-            if not np.array_equal(self._results(sums, {own: old, 1 - own: zero}), given):
-                return False
-        return True
-
-    def _rows(self, value: str) -> _Rows | None:
-        """Rows of a constant, picked by an index, of which a value is made point by point."""
-        chain: list[int] = []
-        while (number := self.topology.maker.get(value)) is not None:
-            node = self.graph.nodes[number]
-            if node.op.role(0) == "table":
-                table = self.graph.const(node.inputs[0])
-                at = _offsets(self.graph, node.inputs[1])
-                if table is None or at is None or table.shape[0] != 1 or table.shape[1] != table.shape[2]:
-                    return None
-                name = self.graph.values[node.inputs[0]].const or ""
-                return _Rows(at[0], name, table[0], tuple(reversed(chain)), at[1])
-            given = [i for i in node.inputs if i and self.graph.values[i].const is None]
-            if not is_npu(node) or len(given) != 1:
-                return None
-            chain.append(number)
-            value = given[0]
-        return None
-
-    def _hides(self, mask: _Mask, rows: _Rows, chain: tuple[int, ...], place: int) -> bool:
+    def _hides(self, mask: _Mask, rows: PickedRows, chain: tuple[int, ...], place: int) -> bool:
         """Whether no score, whatever it is, leaves anything of the columns behind a row's own."""
-        codes = self._codes(rows)
+        codes = self.codes(rows)
         if codes.behind is None or codes.own is None:
             return False
         *steps, add = chain
-        ends = [self._through(steps, code) for code in (codes.behind, codes.own)]
+        ends = [self.through(steps, code) for code in (codes.behind, codes.own)]
         if self.graph.site(self.graph.nodes[add]).number:
-            low, high = (self._real(self.graph.nodes[add].inputs[place], end) for end in ends)
+            low, high = (self.real(self.graph.nodes[add].inputs[place], end) for end in ends)
             return high - low >= HIDDEN
         return self._exact(mask, add, place, ends)
-
-    def _through(self, steps: Sequence[int], code: Array) -> Array:
-        """What nodes make of a code."""
-        key = tuple(steps), float(code)
-        if key not in self._ends:
-            self._ends[key] = self._of_nodes(steps, code)
-        return self._ends[key]
-
-    def _of_nodes(self, steps: Sequence[int], code: Array) -> Array:
-        for number in steps:
-            site = self.graph.site(self.graph.nodes[number])
-            code = self._made(site, {next(i for i, c in enumerate(site.consts) if c is None): code})
-        return code
-
-    def _made(self, site: OpContext, codes: Mapping[int, Array]) -> Array:
-        return np.asarray(self._results(site, codes).reshape(-1)[0])
-
-    def _results(self, site: OpContext, codes: Mapping[int, Array]) -> Array:
-        """What a node makes of codes, of one for all elements where there is one."""
-        given = [
-            np.broadcast_to(codes[i], value.type.shape).astype(value.dtype)
-            if value is not None and i in codes else const
-            for i, (value, const) in enumerate(zip(site.inputs, site.consts, strict=True))
-        ]
-        return np.asarray(forms.computed(site, given, self.numerics)[0])
 
     def _exact(self, mask: _Mask, add: int, place: int, ends: list[Array]) -> bool:
         """Whether the exponential of the highest score that is left out is 0 beside the lowest other one."""
         site = self.graph.site(self.graph.nodes[add])
         scores = site.quant(1 - place)
         high, low = (
-            int(self._made(site, {place: end, 1 - place: np.asarray(score)}))
+            int(self.made(site, {place: end, 1 - place: np.asarray(score)}))
             for end, score in zip(ends, (scores.hi, scores.lo), strict=True)
         )
         params, apart = self.graph.site(self.graph.nodes[mask.softmax]).params, low - high
@@ -311,39 +223,6 @@ class _Search:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows of a table: the input that is the index, the table and its name, the nodes between them and a
-    value, and the rows' offsets from the index."""
-
-    index: str
-    name: str
-    table: Array
-    chain: tuple[int, ...]
-    offsets: Array
-
-
-@dataclass(frozen=True)
-class _Spread:
-    """The one code that a square table has before its diagonal, on it, behind it, and off it; None where
-    there are several, or none."""
-
-    before: Array | None
-    own: Array | None
-    behind: Array | None
-    off: Array | None
-
-    @classmethod
-    def of(cls, table: Array) -> _Spread:
-        own = np.eye(len(table), dtype=bool)
-        before = np.tri(len(table), k=-1, dtype=bool)
-        return cls(*(_only(table[part]) for part in (before, own, ~(before | own), ~own)))
-
-
-def _only(codes: Array) -> Array | None:
-    return codes[0] if len(codes) and (codes == codes[0]).all() else None
-
-
-@dataclass(frozen=True)
 class _Mask:
     """A Softmax along an axis, the input that is the index, the cache's rows, and how many are new."""
 
@@ -352,36 +231,3 @@ class _Mask:
     index: str
     rows: int
     new: int
-
-
-def _codes(graph: Graph) -> dict[str, str]:
-    """What the next run takes over as this one makes it, by what it was: of floats the codes."""
-    makers, users, found = graph.producer(), graph.consumers(), dict[str, str]()
-    for output, given in graph.state:
-        last, first = makers.get(output), users.get(given, [])
-        made = last.inputs[0] if last is not None and boundary(graph, last) == "dequantize" else output
-        held = [n.outputs[0] for n in first if boundary(graph, n) == "quantize"]
-        if len(first) <= 1:
-            found[made] = held[0] if held else given
-    return found
-
-
-def _offsets(graph: Graph, value: str) -> tuple[str, Array] | None:
-    """The input that indices are counted from, and by how much each is further."""
-    makers, offsets = graph.producer(), np.zeros(1, np.int64)
-    while value not in graph.inputs:
-        node = makers.get(value)
-        if node is None:
-            return None
-        given = [i for i in node.inputs if i and graph.values[i].const is None]
-        held = [graph.const(i) for i in node.inputs if i and graph.values[i].const is not None]
-        if len(given) != 1:
-            return None
-        sum_ = node.op.algebra == "sum" or kind(node) == "host:add"
-        more = held[0] if sum_ and not node.is_integer and held else None
-        if more is not None and 1 in (more.size, offsets.size):
-            offsets = offsets + np.asarray(more, np.int64).reshape(-1)
-        elif not (kind(node) == "host:cast" or node.op.moves_data or boundary(graph, node) == "quantize"):
-            return None
-        value = given[0]
-    return (value, offsets) if graph.type(value).size == 1 else None

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from npuflow.schedule.choice import TileChoice
-from npuflow.schedule.frame import Frame, Topology, ValidPart
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
+from npuflow.schedule.partial import ValidPart
 from npuflow.schedule.valid import valid_part
 from npuflow.search.finalists import Finalist
 from npuflow.search.tilings import TilingSearch

@@ -107,8 +107,12 @@ def codegen(
     target = replace(whole.target, compute=compute.of_one_inference)
     graph = planned_by(tiled.plan, quantized)
     made = generate(graph, tiled.plan, target, indexed=program.index and compute.instances == 1)
-    for one in made.meta.get("indices", ())[:1]:
-        log(f"commands follow {one['input']}, 0 to {one['most']}: caches are read as far as they are filled")
+    for one in made.meta.get("indices", ()):
+        follow = f"commands follow {one['input']}, 0 to {one['most']}"
+        if one["attended"]:
+            log(f"{follow}: caches are read as far as they are filled")
+        elif "modulo" in one:
+            log(f"{follow}: of rings of {one['modulo']} rows one is written")
     if compute.instances > 1:
         _one_at_a_time(graph)
         made = data_parallel(made, compute.instances)

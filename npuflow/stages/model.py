@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
-import numpy as np
-
-from npuflow.base.errors import ModelError, Where
+from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, TAKEN_AS_ONE, Bindings, Described, Gatherer, Reading, main_files
+from npuflow.frontends import (
+    FRONTENDS,
+    TAKEN_AS_ONE,
+    Bindings,
+    Described,
+    Gatherer,
+    Reading,
+    SharesState,
+    main_files,
+)
 from npuflow.input.batch import with_batch
 from npuflow.input.begin import begun
-from npuflow.input.data.config import noise
-from npuflow.input.data.lengths import filled
 from npuflow.input.sources import address, frontend, gathered
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import Length, length_name
-from npuflow.ir.op import OPS, Node
-from npuflow.ir.queries import kind
+from npuflow.ir.op import OPS
 from npuflow.ir.text import operators
-from npuflow.ir.types import Array, TensorType, Value
 from npuflow.rules import RULES
-from npuflow.run.floats import FloatRun
 from npuflow.run.state import with_state
 from npuflow.stages._entries import GraphEntry
+from npuflow.stages._length import need_alike, with_length
 
 Shape = dict[str, int | tuple[int, ...]]
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-RECURRENT = ("host:lstm", "host:gru", "host:rnn")
-LENGTHS = 4                               # the operand of these that has lengths
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,22 @@ class ModelTable(Config, table="model"):
         most = {name: most for name, (_, most) in self.ranges.items()}
         fixed = {name: size for name, size in self.dims.items() if isinstance(size, int)}
         return Bindings(
-            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants, self.max_steps
+            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants,
+            self.max_steps, self.largest,
         )
+
+    @property
+    def largest(self) -> Mapping[str, int | tuple[int, ...]]:
+        """The largest sizes of several shapes, by name."""
+        found: dict[str, int | tuple[int, ...]] = {}
+        for name, size in ((name, size) for shape in self.shapes for name, size in shape.items()):
+            other = found.get(name, size)
+            if isinstance(size, int):
+                found[name] = max(size, other) if isinstance(other, int) else size
+            else:
+                pairs = zip(size, other, strict=False) if isinstance(other, tuple) else ()
+                found[name] = tuple(max(pair) for pair in pairs)
+        return found
 
 
 def shape_name(shape: Mapping[str, int | Sequence[int]]) -> str:
@@ -216,7 +230,7 @@ def listing(model: ModelTable) -> Listing:
         "rules": list(RULES.names()),
         "suffix": model.path.path.suffix.lower(),
         **_described(reader, model),
-        **_first(model),
+        **_shaped(reader, model),
     }
     uses = {"frontends": FRONTENDS.names(), "ops": OPS.names(), "rules": RULES.names()}
     return {"model": Item(reader.files(model.path.path), detail, uses)}
@@ -225,14 +239,21 @@ def listing(model: ModelTable) -> Listing:
 def written(model: ModelTable) -> Listing:
     """The model's files alone, for what runs it as it was written."""
     _, reader = frontend(model.path.path)
-    detail = {**_described(reader, model), **_first(model)}
+    detail = {**_described(reader, model), **_shaped(reader, model)}
     return {"model": Item(reader.files(model.path.path), detail, {"frontends": FRONTENDS.names()})}
 
 
-def _first(model: ModelTable) -> dict[str, Any]:
-    """The first of several shapes: the others change nothing of what is made of it."""
-    return {"shape": {n: s if isinstance(s, int) else list(s) for n, s in model.shapes[0].items()}} \
-        if model.shapes else {}
+def _shaped(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
+    """The first of several shapes, and what all of them make of a state that they share: nothing else of the
+    others counts."""
+    if not model.shapes:
+        return {}
+    own: Mapping[str, int] = {}
+    if isinstance(reader, SharesState):
+        with suppress(NpuflowError, OSError):     # whatever is wrong with it is the step's to say
+            own = reader.shared(address(model.path), model.bindings)
+    first = {n: s if isinstance(s, int) else list(s) for n, s in model.shapes[0].items()}
+    return {"shape": first, **({"shared": dict(own)} if own else {})}
 
 
 def _described(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
@@ -291,109 +312,3 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
         reading = _changed(reading, lambda graph: with_state(graph, stated), "state")
     changed = bool(model.begin or model.batch or model.ranges)
     return Model(name, reading, plugins(reading.graph), changed)
-
-
-def need_alike(graph: Graph, shorter: Mapping[int, Graph]) -> None:
-    """A ModelError where a graph of any length computes something else than the same of some lengths: what
-    lies behind the last step must reach nothing before it."""
-    (length,) = graph.lengths
-    kinds = {i: graph.type(i) for i in graph.inputs if i != length.name}
-    whole = FloatRun.of(graph, graph.outputs)
-    for count, other in shorter.items():
-        one = FloatRun.of(other, other.outputs)
-        for seed, size in enumerate((1.0, .05)):
-            feed = noise({i: other.type(i) for i in kinds}, seed)
-            feed = {i: a * np.asarray(size, a.dtype) if a.dtype.kind == "f" else a for i, a in feed.items()}
-            given = {i: filled(feed[i], axis, length.most) for i, axis in length.axes if i in feed}
-            said = {length.name: np.full(graph.type(length.name).shape, count, np.int32)}
-            full = {**feed, **given, **said}
-            if _differing(graph, whole.run(full), one.run(feed)) is not None:
-                raise _mixing(graph, other, full, feed)
-
-
-def _differing(graph: Graph, whole: Mapping[str, Array], one: Mapping[str, Array]) -> str | None:
-    """The first value that is another one, up to where the shorter network has it."""
-    for name, wanted in one.items():
-        found = whole.get(name)
-        if found is None or found.ndim != wanted.ndim or wanted.dtype.kind != "f":
-            continue
-        found = found[tuple(slice(0, size) for size in wanted.shape)]
-        if found.shape != wanted.shape or not np.allclose(found, wanted, 1e-3, 1e-4):
-            return name
-    return None
-
-
-def _mixing(
-    graph: Graph, other: Graph, full: Mapping[str, Array], feed: Mapping[str, Array]
-) -> ModelError:
-    """The error that names the first layer whose results change with what lies behind the last step."""
-    (length,) = graph.lengths
-    shown = [o for n in other.nodes for o in n.outputs if o and o in graph.values]
-    found = _differing(graph, FloatRun.of(graph, shown).run(full), FloatRun.of(other, shown).run(feed))
-    node = other.producer().get(found or "")
-    name = node.name if node is not None else f'what makes "{graph.outputs[0]}"'
-    return ModelError(
-        f"{length.dim} cannot be free: {name} mixes steps", where=Where(value=found or graph.outputs[0]),
-        because="what it computes changes with what lies behind the last step of a sequence",
-        hint=f"[model] dims {length.dim} = {length.most}: one length; or [model] shapes, a program for each",
-        code="NF-MODEL-495",
-    )
-
-
-def with_length(graph: Graph, shorter: Graph, dim: str, least: int, most: int) -> Graph:
-    """A graph of the most steps along a free dimension that runs fewer, too: an input says how many, and
-    recurrent layers end there. `shorter`: the same of one step less, which tells where steps lie."""
-    name = length_name(dim, most)
-    axes = tuple(_axes(graph, shorter, dim, most))
-    layers = [node for node in graph.nodes if _recurrent(node) and _steps(graph, shorter, node) == most]
-    batches = {graph.type(node.inputs[0]).shape[1] for node in layers} or {1}
-    said = next((node for node in layers if len(node.inputs) > LENGTHS and node.inputs[LENGTHS]), None)
-    if said is not None or len(batches) > 1:
-        because = (
-            f"{said.name} has lengths of its own" if said is not None
-            else f"recurrent layers have batches of {sorted(batches)}"
-        )
-        raise ModelError(
-            f"{dim} cannot be free in its recurrent layers", because=because,
-            hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-493",
-        )
-    value = Value(name, TensorType((batches.pop(),), "int32"))
-    nodes = tuple(_ending(node, name) if node in layers else node for node in graph.nodes)
-    return graph.replaced(
-        inputs=(*graph.inputs, name), nodes=nodes, values=MappingProxyType({**graph.values, name: value}),
-        lengths=(*graph.lengths, Length(name, least, most, axes)),
-    )
-
-
-def _recurrent(node: Node) -> bool:
-    return kind(node) in RECURRENT
-
-
-def _steps(graph: Graph, shorter: Graph, node: Node) -> int:
-    """The steps of a recurrent layer that are those of the dimension; 0 where they are others."""
-    x = node.inputs[0]
-    mine, other = (one.type(x).shape if x in one.values else () for one in (graph, shorter))
-    return mine[0] if len(mine) == 3 and other[:1] == (mine[0] - 1,) else 0
-
-
-def _ending(node: Node, name: str) -> Node:
-    """A layer whose sequences end at a length."""
-    inputs = (*node.inputs, *[""] * (LENGTHS + 1 - len(node.inputs)))
-    return replace(node, inputs=(*inputs[:LENGTHS], name, *inputs[LENGTHS + 1 :]))
-
-
-def _axes(graph: Graph, shorter: Graph, dim: str, most: int) -> Iterator[tuple[str, int]]:
-    """Where ports have steps."""
-    for port in (*graph.inputs, *graph.outputs):
-        if port not in shorter.values:
-            continue
-        mine, other = graph.type(port).shape, shorter.type(port).shape
-        apart = [d for d, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b]
-        if not apart:
-            continue
-        if len(apart) > 1 or (mine[apart[0]], other[apart[0]]) != (most, most - 1):
-            raise ModelError(
-                f'{dim} cannot be free: "{port}" is {list(mine)} where it is {most}, and {list(other)} where '
-                f"it is {most - 1}", hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-494",
-            ).at(value=port)
-        yield port, apart[0]

@@ -1,9 +1,11 @@
 """Makes tiny random checkpoints of every family, and the logits that transformers computes of them.
 
     python -m tests.checkpoints.make_references        # needs torch and transformers
+    python -m tests.checkpoints.make_references long   # a longer text for those with windows
 
 Weights are random numbers of a seed, stored in bfloat16; logits are computed in float32. Each checkpoint is a
-folder of `tests/checkpoints/families` with `expected.npz`: tokens [1, length], logits [length, tokens].
+folder of `tests/checkpoints/families` with `expected.npz`: tokens [1, length], logits [length, tokens], and
+where it has windows `long.npz`, the same of a text that is several times as long as a ring.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 FOLDER = Path(__file__).parent / "families"
-LENGTH = 24
+LENGTH, LONG_LENGTH = 24, 96
 COMMON: dict[str, Any] = {
     "vocab_size": 80, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128,
@@ -103,9 +105,29 @@ def write(name: str, shards: bool = False) -> Path:
     (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
     (folder / "generation_config.json").unlink(missing_ok=True)
     np.savez(folder / "expected.npz", tokens=tokens.astype(np.int64), logits=logits.astype(np.float32))
+    lengthened(name)
+    return folder
+
+
+def lengthened(name: str) -> Path:
+    """The logits of a longer text, where layers have windows."""
+    import torch
+    import transformers
+
+    folder = FOLDER / name
+    if not json.loads((folder / "config.json").read_text()).get("sliding_window"):
+        return folder
+    loading = transformers.AutoModelForCausalLM.from_pretrained
+    model = loading(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    tokens = np.random.default_rng([1, len(name)]).integers(3, 80, (1, LONG_LENGTH))
+    with torch.no_grad():
+        logits = model(torch.tensor(tokens)).logits[0].numpy()
+    np.savez_compressed(folder / "long.npz", tokens=tokens.astype(np.int64), logits=logits)
     return folder
 
 
 if __name__ == "__main__":
-    for case in sys.argv[1:] or CASES:
+    for case in CASES if sys.argv[1:] == ["long"] else ():
+        print(lengthened(case))
+    for case in () if sys.argv[1:] == ["long"] else sys.argv[1:] or CASES:
         print(write(case, shards=case == "qwen3"))

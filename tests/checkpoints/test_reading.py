@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import InputError, ModelError
+from npuflow.base.tables import FilePath
 from npuflow.checkpoints import opened
 from npuflow.frontends import Bindings, Reading
 from npuflow.input.sources import gathered
 from npuflow.run.floats import FloatRun
 from npuflow.run.state import zeros
+from npuflow.stages.model import ModelTable, listing
 from tests.checkpoints.gguf_files import stored
 from tests.checkpoints.packing import safetensors
 from tests.checkpoints.running import FAMILIES, Running, read
@@ -122,3 +124,26 @@ def test_tensors_are_mapped_until_their_numbers_are_asked_for(tmp_path: Path) ->
     tensor = checkpoint.tensors["model.embed_tokens.weight"]
     assert tensor.shape == (80, 32) and tensor.kind == "BF16" and tensor.nbytes == 80 * 32 * 2
     assert not tensor.data.flags.writeable and tensor.floats().flags.writeable
+
+
+def detail(name: str, *shapes: dict[str, int | tuple[int, ...]]) -> dict[str, object]:
+    """What a recipe's model is known by beside its files."""
+    path = FilePath("config.json", FAMILIES / name / "config.json")
+    return listing(ModelTable(path=path, dims={"context": 96}, shapes=shapes))["model"].detail
+
+
+def test_the_longest_chunk_of_a_recipe_makes_the_rings_of_all_its_shapes() -> None:
+    """And it is part of what the first shape's graph is known by, where it changes that."""
+    one, twenty, thirty = ({"chunk": chunk} for chunk in (1, 20, 30))
+    table = ModelTable(path=FilePath("m", FAMILIES / "mistral"), dims={"context": 96}, shapes=(one, thirty))
+    for shape in table.shapes:
+        _, reader, source = gathered(FAMILIES / "mistral")
+        graph = reader.read(source, table.bound(shape)).graph
+        assert graph.type("cache.1.value").shape == (1, 2, 48, 16) and graph.rings[0].rows == 48
+    tokens = ({"tokens": (1, 1)}, {"tokens": (1, 30)})
+    for shapes in ((one, thirty), tokens):
+        assert detail("mistral", *shapes)["shared"] == {"window 7": 48}
+    assert detail("mistral", one, twenty)["shared"] == {"window 7": 32}
+    assert detail("gemma3", one, twenty)["shared"] == {"window 6": 32}
+    for name, shapes in (("llama", (one, thirty)), ("mistral", ()), ("mistral", (one, {"chunk": 90}))):
+        assert "shared" not in detail(name, *shapes)

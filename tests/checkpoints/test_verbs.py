@@ -43,6 +43,7 @@ def test_inspect_says_what_a_checkpoint_is(gguf_file: Path, capfd: pytest.Captur
     facts = json.loads(said(capfd, "inspect", str(FAMILIES / "mistral"), "--json"))["facts"]
     assert facts["family"] == "mistral (Hugging Face folder)"
     assert facts["context"] == "128, windows of 7 in 2 of 2 layers"
+    assert facts["cache"] == "128 numbers a token, in 2 of 2 layers for the newest 16 alone"
 
 
 def test_inspect_shows_nodes_where_a_target_is_named(

@@ -9,8 +9,8 @@ from npuflow.checkpoints import Checkpoint
 from npuflow.checkpoints.ports import CHUNK, CONTEXT, LOGITS, TOKENS
 from npuflow.frontends import Outline
 from npuflow.frontends.checkpoint.families._decoder import Decoder
-from npuflow.frontends.checkpoint.families._roles import DecoderWeights
-from npuflow.frontends.checkpoint.reading import measured
+from npuflow.frontends.checkpoint.reading import SizedCheckpoint, measured
+from npuflow.frontends.checkpoint.ring import ring_rows
 from npuflow.ir.types import TensorType
 
 
@@ -19,11 +19,11 @@ def outline(checkpoint: Checkpoint, sizes: Mapping[str, int]) -> Outline:
     found = measured(checkpoint, sizes)
     inputs = {TOKENS: TensorType((1, found.chunk), "int64")}
     outputs = {LOGITS: TensorType((1, found.weights.decoder.tokens))}
-    return Outline(inputs, outputs, found.sizes, facts(checkpoint, found.weights))
+    return Outline(inputs, outputs, found.sizes, facts(checkpoint, found))
 
 
-def facts(checkpoint: Checkpoint, weights: DecoderWeights) -> dict[str, str | int]:
-    d = weights.decoder
+def facts(checkpoint: Checkpoint, sized: SizedCheckpoint) -> dict[str, str | int]:
+    d = sized.weights.decoder
     form = "GGUF" if checkpoint.form == "gguf" else "Hugging Face folder"
     stored = ", ".join(f"{kind} {count}" for kind, count in checkpoint.kinds.items())
     numbers = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
@@ -37,7 +37,7 @@ def facts(checkpoint: Checkpoint, weights: DecoderWeights) -> dict[str, str | in
         "tokens": f"{d.tokens:,}{', the embedding is the output layer too' if d.tied else ''}",
         "context": f"{d.longest:,}{_windows(d)}",
         "tensors": f"{stored}; {numbers:,} numbers in {checkpoint.nbytes:,} bytes",
-        "cache": f"{2 * d.layers * d.key_heads * d.head_size:,} numbers a token",
+        "cache": f"{2 * d.layers * d.key_heads * d.head_size:,} numbers a token{_rings(sized)}",
         "tokenizer": tokenizer(checkpoint),
         "program": f"{TOKENS} [1, {CHUNK}] -> {LOGITS} [1, {d.tokens}]; state: the position, and a cache of "
         f"{CONTEXT} tokens",
@@ -48,6 +48,13 @@ def facts(checkpoint: Checkpoint, weights: DecoderWeights) -> dict[str, str | in
 def _windows(decoder: Decoder) -> str:
     own = [window for window in decoder.windows if window]
     return f", windows of {own[0]:,} in {len(own)} of {decoder.layers} layers" if own else ""
+
+
+def _rings(sized: SizedCheckpoint) -> str:
+    """Layers that keep some tokens alone, at these sizes."""
+    windows = sized.weights.decoder.windows
+    rows = [n for window in windows if (n := ring_rows(window, sized.longest, sized.context))]
+    return f", in {len(rows)} of {len(windows)} layers for the newest {rows[0]:,} alone" if rows else ""
 
 
 def tokenizer(checkpoint: Checkpoint) -> str:

@@ -20,6 +20,7 @@ from npuflow.frontends.checkpoint.families._decoder import Decoder
 from npuflow.frontends.checkpoint.families._roles import DecoderWeights
 from npuflow.frontends.checkpoint.known import family, names
 from npuflow.frontends.checkpoint.network import DecoderGraph
+from npuflow.frontends.checkpoint.ring import ring_rows
 from npuflow.ir.graph import Graph, prune
 from npuflow.onnx.run import EXPORT_OPSET
 
@@ -37,11 +38,13 @@ def weights_of(checkpoint: Checkpoint, context: int) -> DecoderWeights:
 
 @dataclass(frozen=True)
 class SizedCheckpoint:
-    """A checkpoint with the sizes of its program, and notes on what nobody stated."""
+    """A checkpoint with the sizes of its program, and notes on what nobody stated. `longest`: the longest
+    chunk of all programs that share its caches."""
 
     weights: DecoderWeights
     chunk: int
     context: int
+    longest: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -49,8 +52,9 @@ class SizedCheckpoint:
         return {CHUNK: self.chunk, CONTEXT: self.context}
 
 
-def measured(checkpoint: Checkpoint, stated: Mapping[str, int]) -> SizedCheckpoint:
-    """New tokens of a run and tokens that the cache holds: as stated, else the usual."""
+def measured(checkpoint: Checkpoint, stated: Mapping[str, int], longest: int = 0) -> SizedCheckpoint:
+    """New tokens of a run and tokens that the cache holds: as stated, else the usual. `longest`: the longest
+    chunk of all programs over the same caches."""
     unknown = next((name for name in stated if name not in USUAL), None)
     if unknown is not None:
         raise ModelError(
@@ -68,27 +72,44 @@ def measured(checkpoint: Checkpoint, stated: Mapping[str, int]) -> SizedCheckpoi
         for name in USUAL
         if name not in stated
     )
-    return SizedCheckpoint(weights, sizes[CHUNK], sizes[CONTEXT], notes)
+    return SizedCheckpoint(weights, sizes[CHUNK], sizes[CONTEXT], max(sizes[CHUNK], longest), notes)
+
+
+def bound(checkpoint: Checkpoint, bindings: Bindings) -> SizedCheckpoint:
+    """A checkpoint with the sizes that the recipe states, as dimensions or as the shape of tokens."""
+    stated, most = dict(bindings.dims), bindings.largest
+    if len(bindings.inputs.get(TOKENS, ())) == 2:
+        stated.setdefault(CHUNK, bindings.inputs[TOKENS][1])
+    tokens, chunk = most.get(TOKENS, ()), most.get(CHUNK, 0)
+    other = tokens[1] if isinstance(tokens, tuple) and len(tokens) == 2 else 0
+    return measured(checkpoint, stated, max(other, chunk if isinstance(chunk, int) else 0))
+
+
+def shared(checkpoint: Checkpoint, bindings: Bindings) -> dict[str, int]:
+    """Rows of the rings by window: what the longest of several chunks makes of a checkpoint."""
+    found = bound(checkpoint, bindings)
+    windows = sorted(set(found.weights.decoder.windows))
+    rows = (ring_rows(window, found.longest, found.context) for window in windows)
+    return {f"window {window}": count for window, count in zip(windows, rows, strict=True) if count}
 
 
 def reading(checkpoint: Checkpoint, bindings: Bindings) -> Reading:
     """`tokens` [1, chunk] behind `position` tokens of the cache; logits of the last, and the cache with them.
     """
-    stated = dict(bindings.dims)
-    if len(bindings.inputs.get(TOKENS, ())) == 2:
-        stated.setdefault(CHUNK, bindings.inputs[TOKENS][1])
-    found = measured(checkpoint, stated)
+    found = bound(checkpoint, bindings)
     decoder = found.weights.decoder
     builder = NodeBuilder({"": EXPORT_OPSET})
     builder.notes += found.notes
-    infos = ports(decoder)
+    network = DecoderGraph(builder, decoder, found.weights, found.chunk, found.context, found.longest)
+    infos = ports(network)
     held = replace(bindings, dims=found.sizes)
     fed, faults = ends.inputs(builder, infos, [LOGITS], held)
-    DecoderGraph(builder, decoder, found.weights, found.chunk, found.context).written()
+    network.written()
     state = {f"{name}{NEXT}": name for name in states(decoder) if name not in bindings.constants}
     wanted = ends.outputs(builder, (LOGITS, *state), fed, held, faults)
     whole = ends.reading(builder, fed, list(dict.fromkeys((*wanted, *state))), {})
-    return replace(whole, graph=_with_state(whole.graph, wanted, state))
+    graph = _with_state(whole.graph, wanted, state)
+    return replace(whole, graph=graph.replaced(rings=network.rings if graph.state else ()))
 
 
 def _with_state(graph: Graph, wanted: tuple[str, ...], state: dict[str, str]) -> Graph:
@@ -122,12 +143,13 @@ def states(decoder: Decoder) -> list[str]:
     return [POSITION, *(cache_name(layer, what) for layer in layers for what in ("key", "value"))]
 
 
-def ports(decoder: Decoder) -> list[onnx.ValueInfoProto]:
-    """The inputs with their free dimensions."""
+def ports(network: DecoderGraph) -> list[onnx.ValueInfoProto]:
+    """The inputs with their free dimensions; rings have rows of their own."""
     numbers, make = onnx.TensorProto, onnx.helper.make_tensor_value_info
-    shape: list[str | int | None] = [1, decoder.key_heads, CONTEXT, decoder.head_size]
-    return [
-        make(TOKENS, numbers.INT64, [1, CHUNK]),
-        make(POSITION, numbers.INT32, [1]),
-        *(make(name, numbers.FLOAT, shape) for name in states(decoder)[1:]),
-    ]
+    decoder = network.decoder
+    found = [make(TOKENS, numbers.INT64, [1, CHUNK]), make(POSITION, numbers.INT32, [1])]
+    for layer in range(decoder.layers):
+        rows: int | str = network.ring(layer) or CONTEXT
+        shape: list[str | int | None] = [1, decoder.key_heads, rows, decoder.head_size]
+        found += [make(cache_name(layer, what), numbers.FLOAT, shape) for what in ("key", "value")]
+    return found

@@ -18,10 +18,11 @@ from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.build import in_turn
-from npuflow.schedule.frame import Frame, Topology, ValidPart
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import Member, Spread
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.model import Ref
+from npuflow.schedule.partial import ValidPart
 from npuflow.search.plan import TilingPlan
 
 
@@ -233,16 +234,26 @@ def index_meta(part: ValidPart, address: int) -> dict[str, Any]:
     axes = dict(sorted(part.ports.items()))
     one = {"input": part.index, "most": part.most, "new": part.new, "axes": axes}
     pairs = zip((False, True), (address, address + WORD), strict=True)
-    return {"indices": [{**one, "attended": kind, "address": at} for kind, at in pairs]}
+    found = [{**one, "attended": kind, "address": at} for kind, at in pairs if part.caches]
+    if part.rings is not None:
+        at = address + WORD * len(found)
+        found.append({**one, "axes": {}, "attended": False, "modulo": part.rings.rows, "address": at})
+    return {"indices": found}
 
 
-def index_reads(part: ValidPart, address: int) -> tuple[dict[str, int], dict[str, int]]:
-    """What REPEAT commands say whose blocks go on by the rows that are attended to, and by the index. It
-    lies twice in DATA."""
-    own, before = {"most": part.most, "late": INDEXED}, part.block - part.new
-    growing = {"count": part.turns, "before": before, "each": part.block, "least": part.first}
-    adding = {"count": part.most + 1, "each": 1}
-    return {**own, **growing, "address": address + WORD}, {**own, **adding, "address": address}
+def index_reads(part: ValidPart, address: int) -> list[dict[str, int]]:
+    """What REPEAT commands say whose blocks go on by the rows that are attended to, by the index, and by the
+    row of rings. Each lies in DATA."""
+    found = list[dict[str, int]]()
+    if part.caches:
+        own, before = {"most": part.most, "late": INDEXED}, part.block - part.new
+        growing = {"count": part.turns, "before": before, "each": part.block, "least": part.first}
+        adding = {"count": part.most + 1, "each": 1}
+        found = [{**own, **growing, "address": address + WORD}, {**own, **adding, "address": address}]
+    if part.rings is not None:
+        rows, at = part.rings.rows, address + WORD * len(found)
+        found.append({"most": rows - 1, "late": INDEXED, "count": rows, "each": 1, "address": at})
+    return found
 
 
 def in_place(

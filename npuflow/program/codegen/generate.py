@@ -13,6 +13,7 @@ from npuflow.base.errors import FitError, InternalError
 from npuflow.hw.encode import Words
 from npuflow.hw.target import Target
 from npuflow.ir.graph import ROUND, Graph
+from npuflow.ir.rings import told
 from npuflow.ir.types import GroupedType
 from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
@@ -60,10 +61,11 @@ from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import schedule_of
-from npuflow.schedule.frame import Frame, Topology, ValidPart
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.partial import Numbers, ValidPart
 from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.schedule.valid import valid_part
@@ -114,6 +116,8 @@ def generate(
     out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
     _commands(graph, schedule, out)
     shown = None if part is None else _indexed(part, topology, plan, target, local, out)
+    if shown is None and part is not None and part.caches and part.rings is not None:
+        shown = _indexed(replace(part, rings=None), topology, plan, target, local, out)
     if shown is not None:
         out, time = shown
     return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
@@ -129,11 +133,11 @@ def _indexed(
     moved = (n for g in plan.groups if g.parts[0].choice is None for n in g.nodes if n in part.axes)
     if any((n, m) not in topology.views.saved for n in moved for m in range(len(topology.moving[n]))):
         return None
-    if any(data.address(made) != data.address(held) for made, (held, _) in part.caches.items()):
+    if any(data.address(made) != data.address(held) for made, (held, _) in part.states.items()):
         return None
 
-    def run(turn: int, index: int) -> tuple[_Output, ScheduleTime]:
-        own = Topology(topology.graph, topology.machine, topology.numerics, part.at(turn, index))
+    def run(numbers: Numbers) -> tuple[_Output, ScheduleTime]:
+        own = Topology(topology.graph, topology.machine, topology.numerics, part.at(numbers))
         frames = [Frame(own, g, frozenset(plan.kept)) for g in plan.groups]
         places = [DataStorage(own.views, data.layout, data.lives, data.homes) for _ in whole.cores]
         schedule = schedule_of(frames, local, own.machine, places[0].places())
@@ -144,8 +148,8 @@ def _indexed(
 
     consts.closed = True
     try:
-        last, time = run(part.turns - 1, part.most)
-        every = {at: run(*at)[0].words for at in part.samples}
+        last, time = run(part.last)
+        every = {at: run(at)[0].words for at in part.samples}
     except UnknownBlock:
         return None
     finally:
@@ -158,8 +162,8 @@ def _indexed(
     if any(words is None for words in stored):
         return None
     for core in last.cores:
-        core.taps[:] = [tap for tap in core.taps if tap.value not in part.added]
-    partial = part.added.keys() - part.caches.keys()
+        core.taps[:] = [tap for tap in core.taps if tap.value not in part.partial]
+    partial = part.partial - part.states.keys()
     found = tuple(w for w in stored if w is not None)
     return replace(last, stored=found, meta=index_meta(part, address), partial=partial), time
 
@@ -325,6 +329,7 @@ def _program(
         "inputs": [port_meta(graph, i) for i in graph.inputs],
         "outputs": [port_meta(graph, o) for o in graph.outputs],
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
+        **({"rings": told(graph.rings)} if graph.rings else {}),
         "values": values,
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],

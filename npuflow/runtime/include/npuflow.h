@@ -172,7 +172,9 @@ typedef struct npuflow_index {
 /* NPUFLOW_USAGE: the program has no index. */
 npuflow_status npuflow_position(const npuflow_program *program, npuflow_index *index);
 
-/* Keeps the first tokens only: the next run begins behind them. NPUFLOW_USAGE: there are not so many. */
+/* Keeps the first tokens only: the next run begins behind them. NPUFLOW_USAGE: there are not so many.
+   NPUFLOW_FULL: layers with windows keep the newest tokens alone, and not all that the next one attends to are among
+   them; 0 is always possible. */
 npuflow_status npuflow_trim(npuflow_program *program, uint32_t position);
 
 /* Real numbers as codes, nearest, ties to even, and back; NaN is the zero point. `elements` of both. */

@@ -62,7 +62,7 @@ npuflow_status npf_check_turns(npuflow_program *p, npf_visit visit, void *contex
                 end++;
             if (!b->turns)
                 continue;
-            last = npf_turn(repeat, b->turns - 1, p->index_most);
+            last = npf_turn(repeat, b->turns - 1, b->reading < 0 ? p->index_most : p->lengths[b->reading].most);
             for (turn = npf_turn(repeat, b->turns - 1, 0); turn <= last; turn++) {
                 const npuflow_status status = look_at(&k, core, first, end - first, outer, turn);
                 if (status != NPUFLOW_OK)
@@ -114,6 +114,17 @@ static void take_rows(npuflow_program *p, uint32_t position)
 
 /* ------------------------------------------------------------------ a run */
 
+/* Where a run may begin behind so many rows: what its queries attend to lies in the rings. */
+static int32_t earliest(const npuflow_program *p, int32_t count)
+{
+    int32_t found = 0;
+    uint32_t i;
+    for (i = 0; i < p->ring_count; i++)
+        if (count > (int32_t)p->rings[i].rows && found < count - (int32_t)p->rings[i].back)
+            found = count - (int32_t)p->rings[i].back;
+    return found;
+}
+
 npuflow_status npf_begin_at(npuflow_program *p, npuflow_error *error)
 {
     const int32_t position = p->shared->position;
@@ -123,10 +134,13 @@ npuflow_status npf_begin_at(npuflow_program *p, npuflow_error *error)
         return NPUFLOW_OK;
     if (position < 0 || (uint32_t)position > p->index_most)
         return npf_fail(error, NPUFLOW_FULL, "behind the position the caches have no room for a run");
+    if (position && position < p->shared->earliest)
+        return npf_fail(error, NPUFLOW_FULL, "rings of layers with windows do not hold the rows before the position");
     take_rows(p, (uint32_t)position);
     for (i = p->length_count; i < p->length_count + p->index_count; i++) {
-        p->steps[i] = (uint32_t)position;
-        memcpy(p->memory.data + p->lengths[i].address, &position, 4);
+        const uint32_t ring = p->lengths[i].ring;
+        p->steps[i] = ring ? (uint32_t)position % ring : (uint32_t)position;
+        memcpy(p->memory.data + p->lengths[i].address, &p->steps[i], 4);
     }
     for (i = 0; i < p->place_count; i++) {
         const npuflow_tensor *t = &p->places[i].codes;
@@ -162,8 +176,12 @@ void npf_end_at(npuflow_program *p, int done)
             one->held = position;
     p->held = position + p->index_new;
     s->latest = p;
-    if (p->inputs[p->index_input].state >= 0)
+    if (p->inputs[p->index_input].state >= 0) {
+        const int32_t behind = earliest(p, s->position + (int32_t)p->index_new);
+        if (!position || s->earliest < behind)
+            s->earliest = behind;
         s->position += (int32_t)p->index_new;
+    }
 }
 
 /* ------------------------------------------------------------------ one state of several programs */
@@ -268,7 +286,7 @@ void npuflow_reset(npuflow_program *p)
         }
         one->held = 0;
     }
-    p->shared->position = 0;
+    p->shared->position = p->shared->earliest = 0;
     p->shared->latest = NULL;
 }
 
@@ -290,6 +308,8 @@ npuflow_status npuflow_trim(npuflow_program *p, uint32_t position)
     npuflow_program *one;
     if (p->index_input < 0 || p->shared->position < 0 || position > (uint32_t)p->shared->position)
         return NPUFLOW_USAGE;
+    if (position && position < (uint32_t)p->shared->earliest)
+        return NPUFLOW_FULL;
     for (one = p->shared->first; one; one = one->beside)
         if (one->held > position) {
             clear_rows(one, position, one->held);

@@ -132,7 +132,8 @@ static inline int64_t npf_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ------------------------------------------------------------------ programs */
 
-typedef struct npf_length { uint32_t input, least, most; uint64_t address; } npf_length;
+/* `ring`: rows of one, of which DATA has that of the index; 0: it has the number itself. */
+typedef struct npf_length { uint32_t input, least, most, ring; uint64_t address; } npf_length;
 
 /* Codes in DATA that follow from the index: so much is added to it for each of them. */
 typedef struct npf_place { npuflow_tensor codes; int64_t *more; } npf_place;
@@ -140,10 +141,14 @@ typedef struct npf_place { npuflow_tensor codes; int64_t *more; } npf_place;
 /* A state that lies where it lay, of which a run writes the rows at its index: of `rows`, `outer` times. */
 typedef struct npf_cache { uint32_t input; uint64_t address, outer, rows, row_bytes; } npf_cache;
 
+/* A state that keeps the newest rows: a run may begin so many before the last one at the earliest. */
+typedef struct npf_ring { uint32_t rows, back; } npf_ring;
+#define NPF_MOST_RINGS 8               /* kinds of them */
+
 /* What programs have in common that run over one state. */
 typedef struct npf_shared {
     npuflow_program *first, *latest;   /* of the chain; and whose caches hold all rows before the position */
-    int32_t position;
+    int32_t position, earliest;        /* earliest: where a run may begin, if not at 0: rings hold all from there */
 } npf_shared;
 
 struct npuflow_program {
@@ -166,9 +171,10 @@ struct npuflow_program {
     uint8_t **state;                   /* of every input: what it holds in the next run; NULL: DATA has it */
     uint32_t index_count, index_most, index_new;       /* indices stand behind `lengths`, and in `steps` */
     int32_t index_input, index_output; /* the ports that hold it; -1: none */
+    npf_ring rings[NPF_MOST_RINGS];
     npf_place *places;
     npf_cache *caches;
-    uint32_t place_count, cache_count, held;           /* held: rows that the caches of this program have */
+    uint32_t ring_count, place_count, cache_count, held;           /* held: rows that the caches of this program have */
     npf_shared *shared;
     npuflow_program *beside;           /* the next one over the same state */
 };

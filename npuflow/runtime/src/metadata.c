@@ -7,7 +7,7 @@
 
 typedef struct {
     const npf_sections *sections;
-    npf_json inputs, outputs, values, steps, lengths, indices, cleared, state;
+    npf_json inputs, outputs, values, steps, lengths, indices, cleared, state, rings;
     npf_json index;                    /* the input that commands follow, or that counts without them */
     int64_t data_bytes, const_bytes, local_bytes, cores, channels;
 } keys;
@@ -43,7 +43,7 @@ static npuflow_status read_keys(npf_json j, keys *k, npuflow_error *error)
     memset(k, 0, sizeof *k);
     k->data_bytes = k->const_bytes = k->local_bytes = -1;
     k->inputs = k->outputs = k->values = k->steps = k->lengths = k->cleared = k->state = empty;
-    k->indices = k->index = empty;
+    k->indices = k->index = k->rings = empty;
     npf_json_begin(&j, '{');
     while (npf_json_next(&j, '}')) {
         const npf_json key = npf_json_key(&j);
@@ -56,6 +56,7 @@ static npuflow_status read_keys(npf_json j, keys *k, npuflow_error *error)
         else if (npf_json_is(key, "indices")) k->indices = value;
         else if (npf_json_is(key, "cleared")) k->cleared = value;
         else if (npf_json_is(key, "state")) k->state = value;
+        else if (npf_json_is(key, "rings")) k->rings = value;
         else if (npf_json_is(key, "target")) read_target(value, k);
         else if (npf_json_is(key, "data_bytes")) k->data_bytes = npf_json_whole(&number, (int64_t)NPF_MOST_BYTES);
         else if (npf_json_is(key, "const_bytes")) k->const_bytes = npf_json_whole(&number, (int64_t)NPF_MOST_BYTES);
@@ -531,7 +532,7 @@ static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_erro
 
 /* ------------------------------------------------------------------ the index */
 
-typedef struct { npf_json input, axes; int64_t most, added, address; } one_index;
+typedef struct { npf_json input, axes; int64_t most, added, address, ring; } one_index;
 
 static one_index read_one_index(npf_json *j)
 {
@@ -540,6 +541,7 @@ static one_index read_one_index(npf_json *j)
     one.input = one.axes = in;
     one.input.bad = one.axes.bad = 1;
     one.most = one.added = one.address = -1;
+    one.ring = 0;
     npf_json_begin(&in, '{');
     while (npf_json_next(&in, '}')) {
         const npf_json key = npf_json_key(&in);
@@ -548,6 +550,7 @@ static one_index read_one_index(npf_json *j)
         else if (npf_json_is(key, "most")) one.most = npf_json_whole(&in, MOST_NUMBER / 2);
         else if (npf_json_is(key, "new")) one.added = npf_json_whole(&in, MOST_NUMBER / 2);
         else if (npf_json_is(key, "address")) one.address = npf_json_whole(&in, MOST_NUMBER);
+        else if (npf_json_is(key, "modulo")) one.ring = npf_json_whole(&in, MOST_NUMBER);
         else npf_json_value(&in);
     }
     if (in.bad)
@@ -698,6 +701,31 @@ static int cached(const npuflow_program *p, uint32_t input)
     return 0;
 }
 
+/* Of states that keep the newest rows: how many, and how far a run may begin before the last one. */
+static npuflow_status read_rings(npuflow_program *p, const keys *k, npuflow_error *error)
+{
+    npf_json j = k->rings;
+    if (j.bad || k->state.bad || p->index_input < 0)
+        return NPUFLOW_OK;
+    npf_json_begin(&j, '[');
+    while (npf_json_next(&j, ']')) {
+        npf_json in = npf_json_value(&j);
+        int64_t rows = 0, window = 0;
+        npf_json_begin(&in, '{');
+        while (npf_json_next(&in, '}')) {
+            const npf_json key = npf_json_key(&in);
+            if (npf_json_is(key, "rows")) rows = npf_json_whole(&in, MOST_NUMBER);
+            else if (npf_json_is(key, "window")) window = npf_json_whole(&in, MOST_NUMBER);
+            else npf_json_value(&in);
+        }
+        if (in.bad || window < 1 || rows < window || p->ring_count == NPF_MOST_RINGS)
+            return wrong(error, "a ring is not described");
+        p->rings[p->ring_count].rows = (uint32_t)rows;
+        p->rings[p->ring_count++].back = (uint32_t)(rows - window + 1);
+    }
+    return j.bad ? wrong(error, "a ring is not described") : NPUFLOW_OK;
+}
+
 static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_error *error)
 {
     npf_json j = k->lengths;
@@ -738,9 +766,11 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
         npf_json_begin(&j, '[');
         while (p->index_count < indices && npf_json_next(&j, ']')) {
             npf_length *one = &p->lengths[p->length_count + p->index_count];
+            const one_index said = read_one_index(&j);
             one->input = (uint32_t)p->index_input;
-            one->most = p->index_most;
-            one->address = (uint64_t)read_one_index(&j).address;
+            one->ring = (uint32_t)said.ring;
+            one->most = one->ring ? one->ring - 1 : p->index_most;
+            one->address = (uint64_t)said.address;
             p->steps[p->length_count + p->index_count++] = one->most;
         }
     }
@@ -808,6 +838,7 @@ npuflow_status npf_metadata(npuflow_program *p, const npf_sections *s, npuflow_e
         || (status = read_caches(p, &k, error)) != NPUFLOW_OK
         || (status = read_state(p, &k, error)) != NPUFLOW_OK
         || (status = read_places(p, &k, error)) != NPUFLOW_OK
+        || (status = read_rings(p, &k, error)) != NPUFLOW_OK
         || (status = read_lengths(p, &k, error)) != NPUFLOW_OK)
         return status;
     return read_cleared(p, &k, error);
