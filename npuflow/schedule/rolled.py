@@ -303,7 +303,8 @@ def _staying(
     as far as there is room: the array may then begin while the vector unit still reads its last sums.
     `free`: constants, and from when on they may come; `room`: bytes, and how these are aligned."""
     moments = all_moments(frames)
-    tried = candidates(frames, moments, USES)
+    graph = frames[0].topology.graph
+    tried = candidates(frames, moments, USES, any(_uneven(graph, loop.roll) for loop in loops))
     least = len(chosen(tried, own, *room))
     early = _loaded_early(frames, own, moments, loops)
     for lives, longer in ((early, APART), *((own, n) for n in range(APART, -1, -1))):
@@ -320,6 +321,15 @@ def _staying(
         if found is not None:
             return replace(found, shared=shared_slots(staying))
     return None
+
+
+def _uneven(graph: Graph, roll: Roll) -> bool:
+    """Whether the first or the last chunk of a loop has values of other shapes than those between."""
+    if roll.counted is None or roll.counted.size == 1:
+        return False
+    kinds = [[graph.type(o) for n in roll.steps[k] for o in graph.nodes[n].outputs if o]
+             for k in (roll.lead, 0, -1)]
+    return any(one != kinds[0] for one in kinds)
 
 
 def _loaded_early(
