@@ -18,7 +18,7 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.search.plan import plan_network
-from npuflow.stages.model import with_length
+from npuflow.stages._lengths import with_length
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine
