@@ -49,6 +49,24 @@ MIXED = {
         "t = Transpose<perm=[2,0,1]>(e) " + RNN % "t" + "y = MatMul(s, dense)",
     ),
 }
+STEPPING = {                              # with the layer that makes fewer steps
+    "a stride, every step an output": (
+        f"1,{INPUTS},T", "c = Conv<pads=[1,1],strides=[2]>(x, k) t = Transpose<perm=[2,0,1]>(c) " + RNN % "t"
+        + "y = MatMul(s, dense)",
+    ),
+    "a stride, the last state an output": (
+        f"1,{INPUTS},T", "c = Conv<pads=[1,1],strides=[2]>(x, k) t = Transpose<perm=[2,0,1]>(c) "
+        + f"r, h = RNN <hidden_size={HIDDEN}> (t, w, r_w, b) y = MatMul(h, dense)",
+    ),
+    "pooling": (
+        f"1,{INPUTS},T", "d = Conv<pads=[1,1]>(x, k) c = MaxPool<kernel_shape=[2],strides=[2]>(d) "
+        "t = Transpose<perm=[2,0,1]>(c) " + RNN % "t" + "y = MatMul(s, dense)",
+    ),
+    "no border": (
+        f"1,{INPUTS},T", "d = Relu(x) c = Conv(d, k) t = Transpose<perm=[2,0,1]>(c) " + RNN % "t"
+        + "y = MatMul(s, dense)",
+    ),
+}
 
 
 def model_at(path: Path, shape: str, body: str) -> Path:
@@ -115,6 +133,17 @@ def test_a_layer_that_mixes_steps_is_refused_by_its_name(tmp_path: Path, name: s
     with pytest.raises(ModelError, match=r"T cannot be free: .* mixes steps") as fault:
         read(table, path, table.bindings)
     assert fault.value.where.value == layer
+
+
+@pytest.mark.parametrize("most", [MOST, MOST + 1])
+@pytest.mark.parametrize("name", STEPPING)
+def test_a_layer_that_makes_fewer_steps_is_refused_by_its_name(tmp_path: Path, name: str, most: int) -> None:
+    path = model_at(tmp_path / "net.onnx", *STEPPING[name])
+    table = ModelTable(path=FilePath(str(path), path), dims={"T": f"3..{most}"})
+    with pytest.raises(ModelError, match=r"T cannot be free: c makes another number of steps") as fault:
+        read(table, path, table.bindings)
+    assert fault.value.where.value == "c" and "where it is 3" in fault.value.because
+    assert fault.value.code == "NF-MODEL-547"
 
 
 @pytest.mark.parametrize("said", ["1..x", "9..3", "0..3"])
