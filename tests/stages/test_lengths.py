@@ -49,14 +49,13 @@ MIXED = {
         "t = Transpose<perm=[2,0,1]>(e) " + RNN % "t" + "y = MatMul(s, dense)",
     ),
 }
+STRIDE = "c = Conv<pads=[1,1],strides=[2]>(x, k) t = Transpose<perm=[2,0,1]>(c) "
 STEPPING = {                              # with the layer that makes fewer steps
     "a stride, every step an output": (
-        f"1,{INPUTS},T", "c = Conv<pads=[1,1],strides=[2]>(x, k) t = Transpose<perm=[2,0,1]>(c) " + RNN % "t"
-        + "y = MatMul(s, dense)",
+        f"1,{INPUTS},T", STRIDE + RNN % "t" + "y = MatMul(s, dense)",
     ),
     "a stride, the last state an output": (
-        f"1,{INPUTS},T", "c = Conv<pads=[1,1],strides=[2]>(x, k) t = Transpose<perm=[2,0,1]>(c) "
-        + f"r, h = RNN <hidden_size={HIDDEN}> (t, w, r_w, b) y = MatMul(h, dense)",
+        f"1,{INPUTS},T", f"{STRIDE} r, h = RNN <hidden_size={HIDDEN}> (t, w, r_w, b) y = MatMul(h, dense)",
     ),
     "pooling": (
         f"1,{INPUTS},T", "d = Conv<pads=[1,1]>(x, k) c = MaxPool<kernel_shape=[2],strides=[2]>(d) "
