@@ -27,18 +27,20 @@ FEWEST = 12                               # chunks: of fewer steps a loop is wri
 
 def chunk_sizes(graph: Graph) -> tuple[int, ...]:
     """Steps of a chunk that may be worth a plan, the most first: next to each of `SIZES` one that divides the
-    most steps, where it is no less than half of it; else that size, with a shorter chunk at the end. None: no
-    layer outside loops works step by step."""
+    most steps, where it is no less than half of it. Else, and where chunks make again what windows read
+    around them, that size, or as many steps as `FEWEST` chunks have. None: no layer outside loops works step
+    by step."""
     if not graph.lengths or not (groups := _Chunks.of(graph).groups):
         return ()
     most, (before, behind) = graph.lengths[0].most, widest(*(g.halo for g in groups))
     least, limit = max(SIZES[-1] // 2, before, behind), (most - max(behind, 1)) // (FEWEST - 1)
+    again = any(halo != NO_HALO for g in groups for halo in g.around.values())
     fit = [n for n in range(least, 2 * SIZES[0]) if most % n == 0 and most // n >= FEWEST]
     found = list[int]()
     for size in SIZES:
         near = min(fit, key=lambda n: abs(n - size), default=0)
         size = min(size, limit)
-        found.append(near if 2 * near >= size else max(size, least))
+        found.append(near if 2 * near >= size and not again else max(size, least))
     return tuple(dict.fromkeys(size for size in found if size <= limit or size in fit))
 
 

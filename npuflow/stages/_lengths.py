@@ -17,6 +17,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.run.floats import FloatRun
+from npuflow.stages._step_masks import with_zeros_behind
 
 RECURRENT = ("host:lstm", "host:gru", "host:rnn")
 LENGTHS = 4                               # the operand of these that has lengths
@@ -60,8 +61,22 @@ def _follows(graph: Graph, shorter: Mapping[int, Graph], value: str, most: int) 
     )
 
 
-def need_alike(graph: Graph, shorter: Mapping[int, Graph]) -> None:
-    """A ModelError where a graph of any length computes something else than the same of some lengths: what
+def of_any_length(graph: Graph, shorter: Mapping[int, Graph], dim: str, least: int, most: int) -> Graph:
+    """A graph of the most steps along a dimension that runs fewer, too. `shorter`: the same of some lengths,
+    of one step less among them. A ModelError where it cannot."""
+    need_followed(graph, shorter, dim, most)
+    whole = with_length(graph, shorter[most - 1], dim, least, most)
+    fault = mixing(whole, shorter)
+    if fault is not None:
+        whole = with_zeros_behind(whole, shorter[most - 1])
+        fault = mixing(whole, shorter)
+    if fault is not None:
+        raise fault
+    return whole
+
+
+def mixing(graph: Graph, shorter: Mapping[int, Graph]) -> ModelError | None:
+    """The error of a graph of any length that computes something else than the same of some lengths: what
     lies behind the last step must reach nothing before it."""
     (length,) = graph.lengths
     kinds = {i: graph.type(i) for i in graph.inputs if i != length.name}
@@ -75,7 +90,8 @@ def need_alike(graph: Graph, shorter: Mapping[int, Graph]) -> None:
             said = {length.name: np.full(graph.type(length.name).shape, count, np.int32)}
             full = {**feed, **given, **said}
             if _differing(graph, whole.run(full), one.run(feed)) is not None:
-                raise _mixing(graph, other, full, feed)
+                return _mixing(graph, other, full, feed)
+    return None
 
 
 def _differing(graph: Graph, whole: Mapping[str, Array], one: Mapping[str, Array]) -> str | None:

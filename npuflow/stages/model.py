@@ -23,7 +23,7 @@ from npuflow.ir.text import operators
 from npuflow.rules import RULES
 from npuflow.run.state import with_state
 from npuflow.stages._entries import GraphEntry
-from npuflow.stages._lengths import need_alike, need_followed, with_length
+from npuflow.stages._lengths import of_any_length
 
 Shape = dict[str, int | tuple[int, ...]]
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -267,9 +267,7 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
             return reader.read(source, replace(bindings, dims={**bindings.dims, dim: count})).graph
 
         shorter = {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})}
-        need_followed(reading.graph, shorter, dim, most)
-        whole = with_length(reading.graph, shorter[most - 1], dim, least, most)
-        need_alike(whole, shorter)
+        whole = of_any_length(reading.graph, shorter, dim, least, most)
         reading = replace(reading, graph=whole)
     own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
     if own:
