@@ -3,12 +3,12 @@
     python benchmarks/free_lengths.py [--check] [--write]
 
 Networks of 64 states on edge-4t, 8 bits: an LSTM between dense layers, a convolution of five steps before a
-GRU, both directions of an LSTM before a dense layer; two convolutions that look back, of four and three
-steps, before a GRU; a convolution of five steps between two GRUs. They take up to 512 steps; one has 509, a
-prime number. Rows: cycles of the clock at some lengths, whole layers, and chunks of several sizes; what the
-stage `chunked` takes is marked. Bound: that of the network of so many steps (docs/explanation/bounds.md).
-`--check` runs what is taken at 50 lengths on the simulator: outputs that differ from the integer reference of
-whole layers, and hazards.
+GRU, both directions of an LSTM before a dense layer, two convolutions of five and three steps before a GRU,
+a convolution of five steps between two GRUs. They take up to 512 steps; one takes 509, a prime number. Rows:
+cycles of the clock at some lengths, whole layers, and chunks of several sizes; what the stage `chunked` takes
+is marked. Bound: that of the network of so many steps (docs/explanation/bounds.md). `--check` runs what is
+taken at 50 lengths on the simulator: outputs that differ from the integer reference of whole layers, and
+hazards.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NETWORKS: Mapping[str, Callable[[int], bytes]] = {
     "Conv + GRU": partial(free_lengths.conv_gru, states=64, inputs=40, channels=64),
     "bidirectional LSTM": partial(free_lengths.both_ways, states=64, inputs=64),
     "LSTM, 509 steps": partial(free_lengths.lstm, states=64, inputs=64),
-    "Conv + Conv + GRU": partial(free_lengths.two_convs, states=64, inputs=40, channels=64),
+    "Conv + Conv + GRU": partial(free_lengths.conv_stack, states=64, inputs=40, channels=64),
     "GRU + Conv + GRU": partial(free_lengths.conv_between, states=64, inputs=64),
 }
 HEAD = f"""# Programs of a free length: layers outside loops in chunks
@@ -94,10 +94,10 @@ def different(graph: Graph, feeds: Mapping[str, Array], program: Program, target
 
 def rows(name: str, check: bool) -> list[str]:
     target, make, most = target_named("edge-4t"), NETWORKS[name], PRIME if str(PRIME) in name else MOST
-    graph, feeds, _ = free_length(make, most, target)
+    graph, feeds, _ = free_length(make, most, target, zeros="Conv + Conv" in name)
     programs = {size: program_of(graph, target, size) for size in (0, *chunk_sizes(graph))}
     taken = {size: [cycles(p, graph, n) for n in (most, most // FEW)] for size, p in programs.items()}
-    whole, lengths = taken[0], [n for n in LENGTHS if n <= most and n != {MOST: PRIME}.get(most)]
+    whole, lengths = taken[0], [n for n in LENGTHS if n < PRIME or n == most]
     allowed = {s: a / whole[0] + b / whole[1] for s, (a, b) in taken.items() if a <= MORE * whole[0]}
     best = min(allowed, key=lambda size: allowed[size])
 

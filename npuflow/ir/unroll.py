@@ -277,7 +277,7 @@ class _Straight:
 
     def parts(self, node: Node, loop: Loop, steps: Sequence[int]) -> list[str]:
         """What the steps have of a tensor, in their order."""
-        part, back = node.outputs[0], border(node)[1].reverse
+        part, back, axis = node.outputs[0], border(node)[1].reverse, border(node)[1].axis
         source = self.stored(node.inputs[0], part, node)
         names = [self.named(part, step) for step in steps]
         places = [loop.steps - 1 - step if back else step for step in steps]
@@ -286,15 +286,15 @@ class _Straight:
             return names
         for name, step in zip(names, steps, strict=True):
             self.values[name] = replace(self.values[part], id=name, type=self.type(part, step))
-        rows, own = self.values[part].type.shape[0], self.source.chunks.get(part)
+        rows, own = self.values[part].type.shape[axis], self.source.chunks.get(part)
         if len(steps) == loop.steps and (own is None or own.apart):
-            op = OPS["split"](sizes=(rows,) * loop.steps, axis=0)
+            op = OPS["split"](sizes=(rows,) * loop.steps, axis=axis)
             self.nodes.append(self.like(node, op, (source,), tuple(names[::-1] if back else names)))
             return names
         for name, step, place in zip(names, steps, places, strict=True):
             first, last = own.places(step) if own is not None else (place * rows, (place + 1) * rows)
             ends = {"starts": (first,), "ends": (last,)}
-            self.moving(node, OPS["slice"](**ends, axes=(0,), steps=(1,)), (source,), (name,))
+            self.moving(node, OPS["slice"](**ends, axes=(axis,), steps=(1,)), (source,), (name,))
         return names
 
     def type(self, value: str, step: int) -> TensorType:

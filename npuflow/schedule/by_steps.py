@@ -45,6 +45,7 @@ class BySteps:
     length: Length
     steps: dict[str, Steps] = field(default_factory=dict)
     ports: set[str] = field(default_factory=set)              # inputs: they have filling behind all steps
+    masks: set[str] = field(default_factory=set)              # what the length alone decides
     halos: dict[int, Halo] = field(default_factory=dict)      # of nodes that work step by step
     whole: dict[int, str] = field(default_factory=dict)       # why others do not
     depth: dict[int, int] = field(default_factory=dict)       # of nodes, see `_depths`
@@ -59,6 +60,7 @@ class BySteps:
             for v in dict.fromkeys(n.inputs):
                 self.readers.setdefault(v, []).append(i)
         self.ports.update(first)
+        self._find_masks()
         for loop in loops(graph):
             if counted(graph, loop):
                 ends = (graph.nodes[i] for i in loop.nodes)
@@ -66,6 +68,20 @@ class BySteps:
         for value, axis in first.items():
             self._stepped(value, axis)
         self._depths()
+
+    def _find_masks(self) -> None:
+        """What the length alone decides, and has its steps one behind the other, as a mask of those that a
+        run has: all of it is there, whatever runs."""
+        found = {self.length.name}
+        for node in self.graph.nodes:
+            read = self.read(node)
+            if read and found.issuperset(read) and not border(node)[0]:
+                found.update(o for o in node.outputs if o)
+        for value in found - {self.length.name}:
+            shape = self.graph.type(value).shape
+            axis = next((d for d, size in enumerate(shape) if size > 1), 0)
+            if shape and shape[axis] == self.length.most and self._stepped(value, axis):
+                self.masks.add(value)
 
     def _stepped(self, value: str, axis: int) -> bool:
         """Whether a value has steps along a dimension; it is known then."""
@@ -94,7 +110,8 @@ class BySteps:
         """The steps around its own that a node reads for each step of its results; why it works in another
         way, or an empty text of nodes that do not follow the length."""
         values = self.read(node)
-        if not is_npu(node) or border(node)[0] or not any(v in self.steps for v in values):
+        stepped = self.steps.keys() - self.masks
+        if not is_npu(node) or border(node)[0] or stepped.isdisjoint(values):
             return ""
         if lacking := [v for v in values if v not in self.steps]:
             return f'"{lacking[0]}", which it reads, does not follow the steps'

@@ -133,7 +133,7 @@ class _Chunks:
         made = {o for n in nodes for o in n.outputs}
         entering = dict.fromkeys(v for n in nodes for v in self.own.read(n) if v not in made)
         for value in entering:
-            if steps[value].axis and value not in self.own.ports:
+            if steps[value].axis and value not in self.own.ports | self.own.masks:
                 return f'the steps of "{value}", which enters, are not its first dimension'
         for value in self._behind(group):
             if steps[value].axis:
@@ -185,8 +185,8 @@ class _Chunks:
             for value in self.own.read(n):
                 if value not in group.around and (value, halo) not in body.parts:
                     part = body.made(_new(f"{value}:part", values), value, halo)
-                    axis = self.own.steps[value].axis
-                    op = OPS["loopslice"](**said, axis=axis, halo=halo, lacking=body.lacking(value))
+                    cut = {"axis": self.own.steps[value].axis, "in_row": value in self.own.masks}
+                    op = OPS["loopslice"](**said, **cut, halo=halo, lacking=body.lacking(value))
                     yield Node(op, (value,), (part,), first.origin, ())
         for value, halo in group.around.items():
             body.made(_new(f"{value}:part", values) if value in behind else value, value, halo)

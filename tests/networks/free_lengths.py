@@ -174,3 +174,17 @@ def mixing(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) ->
         g = Mul(c, e) t = Transpose<perm=[2,0,1]>(g)
         rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
         s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def conv_stack(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """Two convolutions that look both ways, before a GRU."""
+    weights = {
+        "k": normal(5, channels, inputs, 5, scale=.2), "kb": normal(6, channels),
+        "k2": normal(7, channels, channels, 3, scale=.2), "kb2": normal(8, channels),
+        **_gru(channels, states), "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[{steps},1,6] y"
+    return model(said, f"""c = Conv<pads=[2,2]>(x, k, kb) d = Relu(c)
+        e = Conv<pads=[1,1]>(d, k2, kb2) f = Relu(e) t = Transpose<perm=[2,0,1]>(f)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)

@@ -34,11 +34,14 @@ NETWORKS: Mapping[str, Callable[[int], bytes]] = {
     "pictures": free_lengths.pictures, "two_layers": free_lengths.two_layers,
     "two_convs": free_lengths.two_convs, "dense_conv": free_lengths.dense_conv,
     "conv_between": free_lengths.conv_between, "pooled": free_lengths.pooled,
+    "conv_stack": free_lengths.conv_stack,
 }
+ZEROS = {"conv_stack"}                    # convolutions need zeros behind the last step
 REST = {                                  # the most steps, which chunks do not divide, and lengths
     "conv_gru": (97, [1, 88, 89, 96, 97]),          # one step is left, and two are read: a longer last chunk
     "lstm": (100, [1, 95, 96, 97, 100]), "two_convs": (101, [40, 95, 101]), "both_ways": (103, [8, 103]),
-    "pooled": (99, [7, 98, 99]), "conv_between": (100, [7, 96, 100]), "pictures": (101, [8, 101]),
+    "pooled": (99, [7, 98, 99]), "conv_stack": (101, [8, 50, 101]),
+    "conv_between": (100, [7, 96, 100]), "pictures": (101, [8, 101]),
     "skipping": (131, [32, 48, 80, 96, 130, 131]),  # 24 steps behind the last one are read
 }
 BODIES = {                                # results of layers of each loop over chunks
@@ -48,6 +51,7 @@ BODIES = {                                # results of layers of each loop over 
     "dense_conv": [{"m", "n", "d", "rows:gates"}, {"y:q"}],
     "conv_between": [{"rows:gates"}, {"d", "more:gates"}, {"y:q"}],
     "pooled": [{"d", "m", "a", "rows:gates"}, {"y:q"}],
+    "conv_stack": [{"d", "d:steps", "f", "rows:gates"}, {"y:q"}],
 }
 
 
@@ -81,7 +85,8 @@ def check_lengths(graph: Graph, feeds: Mapping[str, Array], program: Program, le
 
 
 def check_all(name: str, most: int, lengths: list[int]) -> None:
-    graph, feeds, _ = free_length(getattr(free_lengths, name, NETWORKS.get(name)), most, TARGET)
+    make = NETWORKS.get(name, free_lengths.skipping)
+    graph, feeds, _ = free_length(make, most, TARGET, zeros=name in ZEROS)
     program = program_in_chunks(graph, CHUNK)
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, TARGET.numerics, [feeds])
@@ -103,17 +108,17 @@ def test_chunks_need_not_divide_the_most_steps(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [
     ("lstm", 2 * MOST), ("conv_gru", 2 * MOST), ("both_ways", 2 * MOST), ("two_convs", 193),
-    ("dense_conv", 193), ("conv_between", 193),
+    ("dense_conv", 193), ("conv_between", 193), ("conv_stack", 193),
 ])
 def test_fifty_lengths(case: tuple[str, int]) -> None:
     name, most = case
-    graph, feeds, _ = free_length(NETWORKS[name], most, TARGET)
+    graph, feeds, _ = free_length(NETWORKS[name], most, TARGET, zeros=name in ZEROS)
     check_lengths(graph, feeds, program_in_chunks(graph, CHUNK), [*range(1, 50), most])
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_layers_that_work_step_by_step_are_loops(name: str) -> None:
-    graph, *_ = free_length(NETWORKS[name], MOST, TARGET)
+    graph, *_ = free_length(NETWORKS[name], MOST, TARGET, zeros=name in ZEROS)
     assert chunk_sizes(graph) == (8, 4)[: len(chunk_sizes(graph))]
     made = chunked(graph, CHUNK)
     found = [loop for loop in loops(made) if (own := counted(made, loop)) and own.size == CHUNK]
