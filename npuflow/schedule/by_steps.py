@@ -1,4 +1,4 @@
-"""Which layers of a free length work step by step, or by windows over some steps, and why others do not."""
+"""Which layers of a free length work step by step, or by windows, and why others do not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def widest(*halos: Halo) -> Halo:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepAxis:
     """Along which dimension a value has the steps, and how many parts of it a step has."""
 
     axis: int
@@ -43,7 +43,7 @@ class BySteps:
 
     graph: Graph
     length: Length
-    steps: dict[str, Steps] = field(default_factory=dict)
+    steps: dict[str, StepAxis] = field(default_factory=dict)
     ports: set[str] = field(default_factory=set)              # inputs: they have filling behind all steps
     masks: set[str] = field(default_factory=set)              # what the length alone decides
     halos: dict[int, Halo] = field(default_factory=dict)      # of nodes that work step by step
@@ -87,7 +87,7 @@ class BySteps:
         """Whether a value has steps along a dimension; it is known then."""
         shape, most = self.graph.type(value).shape, self.length.most
         if shape and shape[axis] and shape[axis] % most == 0 and self.graph.values[value].quant is not None:
-            self.steps[value] = Steps(axis, shape[axis] // most)
+            self.steps[value] = StepAxis(axis, shape[axis] // most)
         return value in self.steps
 
     def _depths(self) -> None:

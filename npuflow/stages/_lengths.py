@@ -1,4 +1,4 @@
-"""A model of any length in a range: its graph of the most steps, and an input that says how many run."""
+"""A model of any length: its graph of the most steps, and an input that says how many run."""
 
 from __future__ import annotations
 
