@@ -2,11 +2,13 @@
 
     python benchmarks/free_lengths.py [--check] [--write]
 
-Three networks of 64 states and up to 512 steps on edge-4t, 8 bits: an LSTM between dense layers, a
-convolution of five steps before a GRU, both directions of an LSTM before a dense layer. Rows: cycles of the
-clock at some lengths, whole layers, and chunks of several sizes; what the stage `chunked` takes is marked.
-Bound: that of the network of so many steps (docs/explanation/bounds.md). `--check` runs what is taken at 50
-lengths on the simulator: outputs that differ from the integer reference of whole layers, and hazards.
+Networks of 64 states on edge-4t, 8 bits: an LSTM between dense layers, a convolution of five steps before a
+GRU, both directions of an LSTM before a dense layer, two convolutions of five and three steps before a GRU,
+a convolution of five steps between two GRUs. They take up to 512 steps; one takes 509, a prime number. Rows:
+cycles of the clock at some lengths, whole layers, and chunks of several sizes; what the stage `chunked` takes
+is marked. Bound: that of the network of so many steps (docs/explanation/bounds.md). `--check` runs what is
+taken at 50 lengths on the simulator: outputs that differ from the integer reference of whole layers, and
+hazards.
 """
 
 from __future__ import annotations
@@ -42,11 +44,14 @@ from tests.networks import free_lengths
 from tests.networks.looped import free_length
 from tests.program.test_chunks import sample
 
-MOST, LENGTHS, TRIED = 512, (16, 64, 128, 256, 512), 50
+MOST, PRIME, LENGTHS, TRIED = 512, 509, (16, 64, 128, 256, 509, 512), 50
 NETWORKS: Mapping[str, Callable[[int], bytes]] = {
     "LSTM": partial(free_lengths.lstm, states=64, inputs=64),
     "Conv + GRU": partial(free_lengths.conv_gru, states=64, inputs=40, channels=64),
     "bidirectional LSTM": partial(free_lengths.both_ways, states=64, inputs=64),
+    "LSTM, 509 steps": partial(free_lengths.lstm, states=64, inputs=64),
+    "Conv + Conv + GRU": partial(free_lengths.conv_stack, states=64, inputs=40, channels=64),
+    "GRU + Conv + GRU": partial(free_lengths.conv_between, states=64, inputs=64),
 }
 HEAD = f"""# Programs of a free length: layers outside loops in chunks
 
@@ -78,7 +83,7 @@ def different(graph: Graph, feeds: Mapping[str, Array], program: Program, target
     """Lengths whose outputs are not those of the reference, and hazards, of some lengths."""
     reference, runner, wrong, found = Interpreter(graph, target.numerics), ProgramRunner(program), 0, 0
     (length,), axes = graph.lengths, program.meta["lengths"][0]["axes"]
-    for steps in np.linspace(1, MOST, TRIED).astype(int).tolist():
+    for steps in np.linspace(1, length.most, TRIED).astype(int).tolist():
         short, feed = program.at({length.name: steps}), sample(graph, feeds, steps)
         found += len(hazards_of(short, order_of(short)))
         wanted, (made,) = reference.run(feed), runner.run_fed([feed])
@@ -88,22 +93,26 @@ def different(graph: Graph, feeds: Mapping[str, Array], program: Program, target
 
 
 def rows(name: str, check: bool) -> list[str]:
-    target, make = target_named("edge-4t"), NETWORKS[name]
-    graph, feeds, _ = free_length(make, MOST, target)
+    target, make, most = target_named("edge-4t"), NETWORKS[name], PRIME if str(PRIME) in name else MOST
+    graph, feeds, _ = free_length(make, most, target, zeros="Conv + Conv" in name)
     programs = {size: program_of(graph, target, size) for size in (0, *chunk_sizes(graph))}
-    taken = {size: [cycles(p, graph, n) for n in (MOST, MOST // FEW)] for size, p in programs.items()}
-    whole = taken[0]
+    taken = {size: [cycles(p, graph, n) for n in (most, most // FEW)] for size, p in programs.items()}
+    whole, lengths = taken[0], [n for n in LENGTHS if n < PRIME or n == most]
     allowed = {s: a / whole[0] + b / whole[1] for s, (a, b) in taken.items() if a <= MORE * whole[0]}
     best = min(allowed, key=lambda size: allowed[size])
+
+    def row(what: str, at: Callable[[int], float]) -> str:
+        cells = [f"{at(n):,.0f}" if n in lengths else "" for n in LENGTHS]
+        return f"| {name} | {what} | {' | '.join(cells)} |"
+
     made = []
     for size, program in programs.items():
         said = f"chunks of {size}" if size else "whole layers"
-        counts = " | ".join(f"{cycles(program, graph, n):,.0f}" for n in LENGTHS)
-        made.append(f"| {name} | {said + (', taken' if size == best else '')} | {counts} |")
-    made.append(f"| {name} | bound | {' | '.join(f'{bound(make, n, target):,.0f}' for n in LENGTHS)} |")
+        made.append(row(said + (", taken" if size == best else ""), partial(cycles, program, graph)))
+    made.append(row("bound", lambda steps: bound(make, steps, target)))
     if check:
         wrong, hazards = different(graph, feeds, programs[best], target)
-        made.append(f"| {name} | {TRIED} lengths | different {wrong}, hazards {hazards} | | | | |")
+        made.append(f"| {name} | {TRIED} lengths | different {wrong}, hazards {hazards} |{' |' * 5}")
     for line in made:
         print(line, flush=True)
     return made

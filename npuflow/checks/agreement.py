@@ -94,19 +94,17 @@ def as_in_sequences(feed: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class _Step:
-    """Which part of a stacked tensor one step made, or which chunk of a tensor along an axis; all of a tensor
-    that is not of a loop's body."""
+    """Which part of a stacked tensor one step made, or which chunk of a tensor along an axis, and where it
+    begins; None: all of a tensor that is not of a loop's body."""
 
-    number: int = 0
-    steps: int = 0
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] | None = None
+    first: int = 0
     axis: int = 0
 
     def of(self, array: Array) -> Array:
-        if not self.steps:
+        if self.shape is None:
             return array
-        rows = array.shape[self.axis] // self.steps
-        part = slice(self.number * rows, (self.number + 1) * rows)
+        part = slice(self.first, self.first + (self.shape[self.axis] if self.shape else 1))
         return array[(slice(None),) * self.axis + (part,)].reshape(self.shape)
 
 
@@ -127,22 +125,33 @@ def _told(graph: Graph, program: Program) -> Iterator[tuple[str, str, _Step]]:
                 if value not in known:
                     yield from _in_chunks(graph, program, value)
                 continue
+            shape = graph.type(value).shape
             for k in range(loop.steps):
                 name = step_name(graph, value, k)
                 if name in known:
-                    yield value, name, _Step(k, loop.steps, graph.type(value).shape)
+                    yield value, name, _Step(shape, k * (shape[0] if shape else 1))
 
 
 def _in_chunks(graph: Graph, program: Program, value: str) -> Iterator[tuple[str, str, _Step]]:
     """The same of a value that a program has in chunks of a free length only."""
     whole, stored = graph.type(value).shape, program.meta["values"]
+    found = dict[int, tuple[str, tuple[int, ...]]]()
     for k in range(max((length.most for length in graph.lengths), default=0)):
         name = step_name(graph, value, k)
         tap = program.taps.values.get(name)
         shape = tuple(stored[name]["shape"]) if name in stored else () if tap is None else tap.shape
-        apart = [d for d, (a, b) in enumerate(zip(whole, shape, strict=False)) if a != b]
-        if len(apart) == 1:
-            yield value, name, _Step(k, whole[apart[0]] // shape[apart[0]], shape, apart[0])
+        if len(shape) == len(whole) and sum(a != b for a, b in zip(whole, shape, strict=True)) == 1:
+            found[k] = name, shape
+    if len(found) < 3 or 0 not in found:
+        return
+    axis = next(d for d, (a, b) in enumerate(zip(whole, found[0][1], strict=True)) if a != b)
+    sizes, last = {k: shape[axis] for k, (_, shape) in found.items()}, max(found)
+    # the first chunk lacks what the next ones have before their own steps, and the last one ends the tensor
+    before = next(size for k, size in sizes.items() if k) - sizes[0]
+    apart, rest = divmod(whole[axis] - sizes[last] + max(before, 0), last)
+    for k, (name, shape) in found.items() if not rest else ():
+        first = 0 if k == 0 else k * apart - max(before, 0)
+        yield value, name, _Step(shape, first, axis)
 
 
 def _seen(runner: ProgramRunner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:

@@ -19,7 +19,9 @@ class LoopBorderOp(Op):
     ended after all of its steps; `whole`: of a value that enters, the least and the most where all that steps
     carry are whole numbers, as truth values are; `chunk`: of a loop over chunks of a free length, the steps
     of that length which one of its own has, 0 of all others; `axis`, `halo`: along which dimension a chunk is
-    cut out, and how many parts before and behind it come with it, where there are any."""
+    cut out, and how many parts before and behind it come with it, where there are any; `lacking`: how many
+    parts fewer the last chunk has; `beyond`: how many steps behind the last one of a run others read;
+    `in_row`: parts along `axis` lie one behind the other, as those along the first dimension do."""
 
     loop: str = ""
     steps: int = 1
@@ -30,6 +32,9 @@ class LoopBorderOp(Op):
     chunk: int = field(default=0, kw_only=True, repr=False)
     axis: int = field(default=0, kw_only=True, repr=False)
     halo: tuple[int, int] = field(default=(0, 0), kw_only=True, repr=False)
+    lacking: int = field(default=0, kw_only=True, repr=False)
+    beyond: int = field(default=0, kw_only=True, repr=False)
+    in_row: bool = field(default=False, kw_only=True, repr=False)
     domain: ClassVar[str] = DOMAIN
     border_of_loop: ClassVar[LoopBorder]
 
@@ -40,9 +45,9 @@ def border(node: Node) -> tuple[LoopBorder, LoopBorderOp]:
 
 
 def is_cut(node: Node) -> bool:
-    """Whether the part of a tensor that enters a step lies there in pieces, or over those of others."""
+    """Whether the part of a tensor that enters a step lies there in pieces."""
     side, own = border(node)
-    return side == "slice" and bool(own.axis or any(own.halo))
+    return side == "slice" and own.axis > 0 and not own.in_row
 
 
 def carries(node: Node) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
 from npuflow.ir.borders import carries
+from npuflow.ir.chunk import ChunkSteps
 from npuflow.ir.lengths import Length
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.rings import Ring
@@ -23,11 +24,13 @@ ROUND = 2                                 # steps of a round of a loop
 @dataclass(frozen=True)
 class CountedSteps:
     """That an input says how many steps of a loop run: its name; whether they are the `last` ones, else the
-    first; and how many of the input's steps one of the loop's has."""
+    first; how many of the input's steps one of the loop's has; and how many steps `beyond` those of the input
+    are read."""
 
     length: str
     last: bool
     size: int = 1
+    beyond: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Graph:
     `state`: pairs of an output and the input that takes its value in the next run. `fed`: bytes from which a
     constant is fed to whatever runs the network, and not copied into its model; 0: none is. `rolls`: loops
     some steps of which are written out, for a plan (see `ir/unroll.py`). `lengths`: inputs that say how many
-    steps a run has. `rings`: what states are that keep the newest rows alone.
+    steps a run has. `rings`: what states are that keep the newest rows alone. `chunks`: values in loops over
+    chunks of a free length, for a plan (see `ir/chunk.py`).
     """
 
     inputs: tuple[str, ...]
@@ -80,6 +84,9 @@ class Graph:
     rolls: tuple[Roll, ...] = field(default=(), compare=False, repr=False)
     lengths: tuple[Length, ...] = ()
     rings: tuple[Ring, ...] = ()
+    chunks: Mapping[str, ChunkSteps] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""

@@ -173,12 +173,12 @@ def _loop_faults(graph: Graph, loop: Loop) -> Iterator[str]:
             yield f'{where} carries "{one.now}" as {", ".join(sorted(said))}'
 
 
-def stacked(kind: TensorType, steps: int) -> TensorType:
-    """The type of a value of a body as it is seen from outside."""
+def stacked(kind: TensorType, steps: int, lacking: int = 0) -> TensorType:
+    """The type of a value of a body as it is seen from outside. `lacking`: rows fewer of the last step."""
     if not kind.is_static:
         return kind
     first, rest = (kind.shape[0], kind.shape[1:]) if kind.shape else (1, ())
-    return TensorType((steps * first, *rest), kind.dtype)
+    return TensorType((steps * first - lacking, *rest), kind.dtype)
 
 
 def seen(graph: Graph) -> Mapping[str, TensorType]:
@@ -192,7 +192,8 @@ def counted(graph: Graph, loop: Loop) -> CountedSteps | None:
     is carried as it is."""
     ends = [border(graph.nodes[i]) for i in loop.nodes]
     if chunk := max((own.chunk for side, own in ends if side), default=0):
-        return CountedSteps(graph.lengths[0].name, False, chunk)
+        beyond = max(own.beyond for side, own in ends if side)
+        return CountedSteps(graph.lengths[0].name, False, chunk, beyond)
     back = {own.reverse for side, own in ends if side in ("slice", "stack")}
     read = [graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
     for length in graph.lengths if len(back) == 1 else ():

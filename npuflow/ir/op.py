@@ -134,6 +134,11 @@ class Op(FloatSemantics, Quantisable["OpContext"], Lowerable["OpContext"], Scala
         """The operator with another constant border."""
         raise NotImplementedError
 
+    def framed(self, axis: int, before: int, behind: int) -> Self | None:
+        """The operator with borders of these widths along a dimension of its first input; None: it has no
+        windows along that one."""
+        return None
+
     # --- the published suite
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.ir.borders import ENTERS, is_cut
+from npuflow.ir.chunk import chunk_type, on_chunk
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
 from npuflow.ir.loops import Carried, Loop, beside, border, counted, has_loops, loops, steps_of
 from npuflow.ir.macs import node_macs
-from npuflow.ir.op import OPS, No, Node, Op
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 from npuflow.ir.views import contiguous, views_of
 
@@ -113,7 +114,7 @@ def _planned(graph: Graph, copied: Collection[str] = ()) -> Graph:
     if not made.rolls:
         return whole
     within = {n.outputs for _, steps in made.rolls for step in steps for n in step}
-    whole = reading_inner(whole, within, made.lacking)
+    whole = reading_inner(whole, within, made.cuts)
     place = {n.outputs: i for i, n in enumerate(whole.nodes)}
     return whole.replaced(rolls=tuple(
         replace(
@@ -149,7 +150,7 @@ def _straight(
             made.nodes.append(node)
     whole = graph.replaced(
         nodes=tuple(made.nodes), values=MappingProxyType(made.values), consts=MappingProxyType(made.consts),
-        rolls=(),
+        rolls=(), chunks=MappingProxyType({}),
     )
     return prune(whole), made
 
@@ -184,7 +185,7 @@ class _Straight:
     consts: dict[str, Array] = field(default_factory=dict)
     rolls: list[tuple[Roll, list[list[Node]]]] = field(default_factory=list)
     movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
-    lacking: dict[str, tuple[int, int, int]] = field(default_factory=dict)       # of chunks, see `cut`
+    cuts: set[str] = field(default_factory=set)           # parts that are cut out where they are read
     begun: int = 0                        # of the nodes those that move constants, the first ones
 
     def __post_init__(self) -> None:
@@ -276,56 +277,51 @@ class _Straight:
 
     def parts(self, node: Node, loop: Loop, steps: Sequence[int]) -> list[str]:
         """What the steps have of a tensor, in their order."""
-        part, back = node.outputs[0], border(node)[1].reverse
+        part, back, axis = node.outputs[0], border(node)[1].reverse, border(node)[1].axis
         source = self.stored(node.inputs[0], part, node)
         names = [self.named(part, step) for step in steps]
         places = [loop.steps - 1 - step if back else step for step in steps]
         if loop.steps == 1:
             self.same(source, names[0])
             return names
-        self.values.update({name: replace(self.values[part], id=name) for name in names})
-        rows = self.values[part].type.shape[0]
-        if len(steps) == loop.steps:
-            op = OPS["split"](sizes=(rows,) * loop.steps, axis=0)
+        for name, step in zip(names, steps, strict=True):
+            self.values[name] = replace(self.values[part], id=name, type=self.type(part, step))
+        rows, own = self.values[part].type.shape[axis], self.source.chunks.get(part)
+        if len(steps) == loop.steps and (own is None or own.apart):
+            op = OPS["split"](sizes=(rows,) * loop.steps, axis=axis)
             self.nodes.append(self.like(node, op, (source,), tuple(names[::-1] if back else names)))
             return names
-        for name, place in zip(names, places, strict=True):
-            ends = {"starts": (place * rows,), "ends": ((place + 1) * rows,)}
-            self.moving(node, OPS["slice"](**ends, axes=(0,), steps=(1,)), (source,), (name,))
+        for name, step, place in zip(names, steps, places, strict=True):
+            first, last = own.places(step) if own is not None else (place * rows, (place + 1) * rows)
+            ends = {"starts": (first,), "ends": (last,)}
+            self.moving(node, OPS["slice"](**ends, axes=(axis,), steps=(1,)), (source,), (name,))
         return names
+
+    def type(self, value: str, step: int) -> TensorType:
+        """Of what a body makes, or reads, in one step."""
+        return chunk_type(self.source.values[value], self.source.chunks, step)
 
     def cut(self, node: Node, step: int) -> str:
         """A chunk along another dimension than the first, or with parts around it: all there are."""
-        (part,), (source,), own = node.outputs, node.inputs, border(node)[1]
-        kind, whole = self.values[part].type, self.values[source].type.shape[own.axis]
-        size, name = kind.shape[own.axis] - sum(own.halo), self.named(part, step)
-        low, high = step * size - own.halo[0], (step + 1) * size + own.halo[1]
-        self.lacking[name] = own.axis, max(0, -low), max(0, high - whole)
-        ends = {"starts": (max(0, low),), "ends": (min(whole, high),)}
-        shape = (*kind.shape[: own.axis], min(whole, high) - max(0, low), *kind.shape[own.axis + 1 :])
-        self.values[name] = replace(self.values[part], id=name, type=TensorType(shape, kind.dtype))
-        op = OPS["slice"](**ends, axes=(own.axis,), steps=(1,))
+        (part,), (source,) = node.outputs, node.inputs
+        own, name = self.source.chunks[part], self.named(part, step)
+        first, last = own.places(step)
+        self.cuts.add(name)
+        self.values[name] = replace(self.values[part], id=name, type=self.type(part, step))
+        op = OPS["slice"](starts=(first,), ends=(last,), axes=(own.axis,), steps=(1,))
         self.nodes.append(self.like(node, op, (source,), (name,)))
         return name
-
-    def padded(self, node: Node, part: str) -> Node:
-        """A node that reads the first or the last chunk, with its border where these lack parts."""
-        axis, before, behind = self.lacking.get(part, (0, 0, 0))
-        known = node.op.border(self.source.site(node))
-        if isinstance(known, No) or not before + behind:
-            return node
-        widths, rank = list(known[0]), len(known[0]) // 2
-        widths[axis], widths[rank + axis] = before, behind
-        return replace(node, op=node.op.with_border(widths, known[1]))
 
     def body(self, node: Node, step: int, names: dict[str, str], ends: Mapping[str, str]) -> None:
         """A node of one step."""
         inputs = tuple(names.get(i, i) for i in node.inputs)
         for o in filter(None, node.outputs):
             names[o] = ends.get(o) or self.named(o, step)
-            self.values[names[o]] = replace(self.values[o], id=names[o])
+            self.values[names[o]] = replace(self.values[o], id=names[o], type=self.type(o, step))
         outputs = tuple(names.get(o, o) for o in node.outputs)
-        self.nodes.append(replace(self.padded(node, inputs[0]), inputs=inputs, outputs=outputs))
+        chunks = self.source.chunks
+        own = on_chunk(self.source.site(node), chunks, step) if chunks else node
+        self.nodes.append(replace(own, inputs=inputs, outputs=outputs))
 
     def stack(self, node: Node, rows: list[str], steps: Sequence[int]) -> None:
         own, (out,) = border(node)[1], node.outputs
@@ -336,7 +332,7 @@ class _Straight:
             self.nodes.append(self.like(node, OPS["concat"](axis=0), tuple(ordered), node.outputs))
         else:
             places = tuple(own.steps - 1 - step if own.reverse else step for step in steps)
-            op = OPS["looprows"](parts=places, steps=own.steps)
+            op = OPS["looprows"](parts=places, steps=own.steps, lacking=own.lacking)
             self.moving(node, op, tuple(rows), node.outputs)
 
     def moving(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:

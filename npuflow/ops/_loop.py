@@ -41,12 +41,16 @@ class BorderOp(LoopBorderOp, DataLayoutOp):
         return None
 
 
-def part_of(kind: TensorType | None, steps: int, axis: int = 0, more: int = 0) -> TensorType:
-    """One of so many equal parts along a dimension, and `more` of it."""
+def part_of(
+    kind: TensorType | None, steps: int, axis: int = 0, beside: tuple[int, int] = (0, 0)
+) -> TensorType:
+    """One of so many equal parts along a dimension. `beside`: by how much the last one is shorter, and what
+    each has around it."""
     assert kind is not None
-    if kind.shape[axis] % steps:
-        raise ValueError(f"{steps} steps do not divide {kind.shape[axis]}")
+    size, (lacking, more) = kind.shape[axis], beside
+    if (size + lacking) % steps:
+        raise ValueError(f"{steps} steps do not divide {size + lacking}")
     shape = list(kind.shape)
-    shape[axis] = shape[axis] // steps + more
+    shape[axis] = (size + lacking) // steps + more
     return TensorType(tuple(shape), kind.dtype)
 

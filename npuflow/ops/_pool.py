@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from npuflow.hw.target import Target
 from npuflow.ir.lowering import TileView
@@ -12,7 +12,7 @@ from npuflow.ir.op import Imported, No, OnnxCall, Op, OpContext, Yes, first_no, 
 from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import TensorType
 from npuflow.ir.windows import Window, tap_places, windows
-from npuflow.ops._windows import out_hw, pair, spatial_names, window_measures, within
+from npuflow.ops._windows import framed, out_hw, pair, spatial_names, window_measures, within
 
 SETTINGS = ("kernel_shape", "strides", "dilations", "pads", "auto_pad", "ceil_mode")
 
@@ -72,6 +72,10 @@ class PoolOp(Op):
 
     def border(self, site: OpContext) -> tuple[tuple[int, ...], float] | No:
         return No("windows that leave the image are counted apart")
+
+    def framed(self, axis: int, before: int, behind: int) -> Self | None:
+        pads = framed(self.pads, axis, before, behind) if self.auto_pad == "NOTSET" else None
+        return None if pads is None else self.with_(pads=pads)
 
     def measures(self, site: OpContext) -> Mapping[str, int]:
         spec = self.windows(site.shape(0)[2:])

@@ -27,6 +27,16 @@ def padded(x: Array, spec: Sequence[Window], fill: float | int) -> Array:
     return np.pad(x, widths, constant_values=fill)[tuple(cut)]
 
 
+def framed(pads: Sequence[int], axis: int, before: int, behind: int) -> tuple[int, ...] | None:
+    """The pads of a window, all before and then all behind, with others along a dimension of its input; None
+    of a dimension that it does not slide along."""
+    place, rank, found = axis - 2, len(pads) // 2, list(pads)
+    if not 0 <= place < rank:
+        return None
+    found[place], found[place + rank] = before, behind
+    return tuple(found)
+
+
 def taps(x: Array, spec: Sequence[Window], fill: float | int = 0) -> Iterator[tuple[tuple[int, ...], Array]]:
     """For each kernel position, the view of the padded x that it multiplies: shape [..., *out]."""
     whole = padded(x, spec, fill)

@@ -17,7 +17,15 @@ from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps, Window, tap_places, windows
 from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
-from npuflow.ops._windows import convolve, spatial_names, taps, window_columns, window_measures, within
+from npuflow.ops._windows import (
+    convolve,
+    framed,
+    spatial_names,
+    taps,
+    window_columns,
+    window_measures,
+    within,
+)
 
 
 @OPS.entry
@@ -84,6 +92,10 @@ class Conv(ConvOp):
         assert value == 0.0, "a convolution pads with zeros"
         half = len(widths) // 2
         return self.with_(pads=(*widths[2:half], *widths[half + 2 :]), auto_pad="NOTSET")
+
+    def framed(self, axis: int, before: int, behind: int) -> Self | None:
+        pads = framed(self.pads, axis, before, behind) if self.auto_pad == "NOTSET" else None
+        return None if pads is None else self.with_(pads=pads)
 
     def measures(self, site: OpContext) -> Mapping[str, int]:
         spec = self.windows(site.shape(0)[2:])

@@ -16,4 +16,4 @@ class LoopSlice(BorderOp):
     border_of_loop: ClassVar[LoopBorder] = "slice"
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        return (part_of(types[0], self.steps, self.axis, sum(self.halo)),)
+        return (part_of(types[0], self.steps, self.axis, (self.lacking, sum(self.halo))),)

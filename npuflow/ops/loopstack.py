@@ -18,4 +18,4 @@ class LoopStack(BorderOp):
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None
-        return (stacked(types[0], self.steps),)
+        return (stacked(types[0], self.steps, self.lacking),)

@@ -31,7 +31,7 @@ from npuflow.schedule.local import (
 )
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.round_loads import turns_of, with_round_loads
-from npuflow.schedule.staying import candidates, chosen, with_staying
+from npuflow.schedule.staying import Staying, candidates, chosen, with_staying
 
 USES = 4                                  # of constants in steps, from which on they may stay
 APART = 2                                 # parts for which a buffer's bytes are not used again, at most
@@ -287,7 +287,9 @@ def lay_rolled(
     own = list(merged.values())
     free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
     longer = _longer(frames, own, moments, loops, early)
-    staying = _staying(frames, own, free, longer, at, (limit, align), method)
+    uneven = any(_uneven(frames[0].topology.graph, loop.roll) for loop in loops)
+    tried = candidates(frames, moments, USES, uneven)
+    staying = _staying(tried, own, free, longer, at, (limit, align), method)
     found, every, sooner = staying or (laid(own, free, limit, align, LOOK, method), own, free)
     if found is None:
         return None
@@ -306,16 +308,15 @@ def lay_rolled(
 
 
 def _staying(
-    frames: Sequence[Frame], own: Sequence[Lifetime], free: Mapping[str, int],
+    tried: Sequence[Staying], own: Sequence[Lifetime], free: Mapping[str, int],
     tries: Sequence[tuple[Sequence[Lifetime], int]], at: Callable[[int], int], room: tuple[int, int],
     method: Method,
 ) -> tuple[Local, Sequence[Lifetime], Mapping[str, int]] | None:
     """Addresses where constants that steps share stay, with the lives and constants as they are then. Other
     buffers lie apart from those of the next parts as far as there is room: the array may then begin while the
     vector unit still reads its last sums.
-    `free`: constants, and from when on they may come; `tries`: lives, and for how many parts more buffers lie
-    apart; `room`: bytes, and how these are aligned."""
-    tried = candidates(frames, all_moments(frames), USES)
+    `tried`: what may stay; `free`: constants, and from when on they may come; `tries`: lives, and for how
+    many parts more buffers lie apart; `room`: bytes, and how these are aligned."""
     least = len(chosen(tried, own, *room))
     for lives, longer in tries:
         apart = [
@@ -341,6 +342,15 @@ def _longer(
     found = [(own, n) for n in range(APART, -1, -1)]
     ways = (True, False) if early else (False,)
     return [*((_loaded_early(frames, own, moments, loops, ahead), APART) for ahead in ways), *found]
+
+
+def _uneven(graph: Graph, roll: Roll) -> bool:
+    """Whether the first or the last chunk of a loop has values of other shapes than those between."""
+    if roll.counted is None or roll.counted.size == 1:
+        return False
+    kinds = [[graph.type(o) for n in roll.steps[k] for o in graph.nodes[n].outputs if o]
+             for k in (roll.lead, 0, -1)]
+    return any(one != kinds[0] for one in kinds)
 
 
 def _loaded_early(

@@ -42,11 +42,12 @@ class Staying:
 
 
 def candidates(
-    frames: Sequence[Frame], moments: Sequence[Sequence[int]], least: int = 0
+    frames: Sequence[Frame], moments: Sequence[Sequence[int]], least: int = 0, uneven: bool = False
 ) -> list[Staying]:
     """Units of constants with one content, whose slots hold all of it, in one segment. `moments`: by group,
     when each part runs; `least`: uses of a content from which it may stay; 0: the usual
-    ones."""
+    ones. `uneven`: tiles of layers with one content differ in other axes than those of constants, as they do
+    where the last chunk of a loop is shorter."""
     found: dict[Hashable, list[tuple[Name, SlotUnit, int]]] = {}
     for g, frame in enumerate(frames):
         if frame.moves:
@@ -57,7 +58,12 @@ def candidates(
                 if holds_all(frame.group, p, member, unit):
                     choice = frame.group.parts[p].choice
                     assert choice is not None
-                    cut = (choice.sizes, choice.order) if any(r.axes for r in unit.refs) else ()
+                    axes = frozenset().union(*(r.axes for r in unit.refs))
+                    sizes, order = choice.sizes, choice.order
+                    if uneven:
+                        sizes = tuple((axis, size) for axis, size in sizes if axis in axes)
+                        order = tuple(axis for axis in order if axis in axes)
+                    cut = (sizes, order) if axes else ()
                     key = segment, unit, _content(member, unit), cut
                     found.setdefault(key, []).append(((g, p, u), unit, moments[g][p]))
     made = []

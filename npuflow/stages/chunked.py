@@ -12,7 +12,7 @@ from npuflow.ir.lengths import Length
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
-from npuflow.schedule.chunks import chunk_sizes
+from npuflow.schedule.chunks import chunk_sizes, whole_layers
 from npuflow.schedule.chunks import chunked as chunks_of
 from npuflow.search.pinned import NO_PINS
 from npuflow.search.plan import TilingPlan, plan_network
@@ -40,6 +40,8 @@ def chunked(
     more cycles at the most steps, take the one with the fewest there and at few steps: between these lengths,
     cycles go on evenly."""
     sizes = chunk_sizes(quantized.graph) if tiled.plan.rolled and planning.tiling.pins == NO_PINS else ()
+    for name, why in whole_layers(quantized.graph).items():
+        log(f"{name} runs at the most steps: {why}")
     if not sizes:
         log("no layer outside loops that works step by step is planned in chunks")
         return tiled

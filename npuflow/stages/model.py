@@ -33,7 +33,7 @@ from npuflow.ir.text import operators
 from npuflow.rules import RULES
 from npuflow.run.state import with_state
 from npuflow.stages._entries import GraphEntry
-from npuflow.stages._length import need_alike, with_length
+from npuflow.stages._lengths import of_any_length
 
 Shape = dict[str, int | tuple[int, ...]]
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -297,8 +297,8 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
         def at(count: int, dim: str = dim) -> Graph:
             return reader.read(source, replace(bindings, dims={**bindings.dims, dim: count})).graph
 
-        whole = with_length(reading.graph, at(most - 1), dim, least, most)
-        need_alike(whole, {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})})
+        shorter = {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})}
+        whole = of_any_length(reading.graph, shorter, dim, least, most)
         reading = replace(reading, graph=whole)
     own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
     if own:

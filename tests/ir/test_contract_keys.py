@@ -181,8 +181,7 @@ EXPECTED = {
     "answer_axis": "baseline budget clipping codegen evaluate precision tiling verdict",
     "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "border": "budget codegen correct costs.layers costs.runs parse pixels precision quantize rewrite_check "
-    "tiling verdict",
+    "border": "model parse pixels rewrite_check",
     "channel_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "report search.items sensitivity simulate tiling unify verdict",
     "clipped": "parse rewrite_check unify",
@@ -247,9 +246,11 @@ EXPECTED = {
     "with_": "baseline budget checked clipping codegen correct costs.layers costs.runs model parse pixels "
     "precision quantize rewrite_check search.items search.rivals sensitivity thresholds tiling "
     "tune.candidates tune.items unify verdict",
-    "with_border": "budget codegen correct costs.layers costs.runs parse pixels precision quantize "
+    "with_border": "pixels rewrite_check",
+    "with_results": "budget codegen correct costs.layers costs.runs model parse precision quantize "
     "rewrite_check tiling verdict",
-    "with_results": "budget codegen model",
+    "framed": "budget codegen correct costs.layers costs.runs model parse precision quantize "
+    "rewrite_check tiling verdict",
     "block_axis": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "forms": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate fidelity "
     "precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",

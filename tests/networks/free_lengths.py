@@ -76,3 +76,115 @@ def two_layers(steps: int, states: int = 16) -> bytes:
     return model(said, f"""rows, h, c = LSTM<hidden_size={states}>(x, w1, r1, b1) s = Squeeze(rows, one)
         q = Add(s, x) more, h2, c2 = LSTM<hidden_size={states}>(q, w2, r2, b2) z = Squeeze(more, one)
         y = Add(z, q)""", {**weights, "one": ONE})
+
+
+def _gru(inputs: int, states: int, name: str = "") -> dict[str, np.ndarray]:
+    return {
+        f"w{name}": normal(1, 1, 3 * states, inputs, scale=.2),
+        f"r{name}": normal(2, 1, 3 * states, states, scale=.2), f"b{name}": normal(3, 1, 6 * states),
+    }
+
+
+def two_convs(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """Two convolutions that look back, and what the first one makes once more, before a GRU."""
+    weights = {
+        "k": normal(5, channels, inputs, 4, scale=.2), "kb": normal(6, channels),
+        "k2": normal(7, channels, channels, 3, scale=.2), "kb2": normal(8, channels),
+        **_gru(channels, states), "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[{steps},1,6] y"
+    return model(said, f"""c = Conv<pads=[3,0]>(x, k, kb) d = Relu(c)
+        e = Conv<pads=[4,0], dilations=[2]>(d, k2, kb2) f = Tanh(e) g = Add(d, f)
+        t = Transpose<perm=[2,0,1]>(g)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def dense_conv(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """A layer that gives zeros of zeros, and a window over it that looks both ways, before a GRU."""
+    weights = {
+        "first": normal(9, inputs, channels, scale=.3), "k": normal(5, channels, channels, 5, scale=.2),
+        "kb": normal(6, channels), **_gru(channels, states), "dense": normal(4, states, 6, scale=.3),
+        "one": ONE,
+    }
+    said = f"float[{steps},1,{inputs}] x => float[{steps},1,6] y"
+    return model(said, f"""m = MatMul(x, first) n = Tanh(m) o = Transpose<perm=[1,2,0]>(n)
+        c = Conv<pads=[2,2]>(o, k, kb) d = Relu(c) t = Transpose<perm=[2,0,1]>(d)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def conv_between(steps: int, states: int = 16, inputs: int = 8) -> bytes:
+    """A window that looks both ways, over what a GRU makes, before another GRU."""
+    weights = {
+        "k": normal(5, states, states, 5, scale=.2), "kb": normal(6, states), **_gru(inputs, states),
+        **_gru(states, states, "2"), "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[{steps},1,{inputs}] x => float[{steps},1,6] y"
+    return model(said, f"""rows, h = GRU<hidden_size={states}, linear_before_reset=1>(x, w, r, b)
+        s = Squeeze(rows, one) o = Transpose<perm=[1,2,0]>(s)
+        c = Conv<pads=[2,2]>(o, k, kb) d = Relu(c) t = Transpose<perm=[2,0,1]>(d)
+        more, h2 = GRU<hidden_size={states}, linear_before_reset=1>(t, w2, r2, b2)
+        z = Squeeze(more, one) y = MatMul(z, dense)""", weights)
+
+
+def pooled(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """The largest and the mean of some steps, of a convolution, before a GRU."""
+    weights = {
+        "k": normal(5, channels, inputs, 3, scale=.2), "kb": normal(6, channels), **_gru(channels, states),
+        "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[{steps},1,6] y"
+    return model(said, f"""c = Conv<pads=[1,1]>(x, k, kb) d = Relu(c)
+        m = MaxPool<kernel_shape=[3], pads=[2,0]>(d)
+        a = AveragePool<kernel_shape=[4], pads=[3,0]>(m) t = Transpose<perm=[2,0,1]>(a)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def skipping(steps: int, states: int = 16, ahead: int = 12) -> bytes:
+    """Twice, a window that looks ahead over the sum of what a GRU makes and of what it reads. The layer
+    before them gives no zeros of zeros."""
+    weights = {
+        "first": normal(9, states, states, scale=.3), "more": normal(10, states),
+        **_gru(states, states), **_gru(states, states, "2"), "dense": normal(4, states, 6, scale=.3),
+        "one": ONE,
+        **{f"k{n}": normal(5, states, states, ahead + 1, scale=.2) for n in "12"},
+        **{f"kb{n}": normal(6, states) for n in "12"},
+    }
+    said = f"float[{steps},1,{states}] x => float[{steps},1,6] y"
+    return model(said, f"""m = MatMul(x, first) n = Add(m, more) v = Tanh(n)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(v, w, r, b)
+        s = Squeeze(rows, one) q = Add(s, v) o = Transpose<perm=[1,2,0]>(q)
+        c = Conv<pads=[0,{ahead}]>(o, k1, kb1) d = Relu(c) t = Transpose<perm=[2,0,1]>(d)
+        rows2, h2 = GRU<hidden_size={states}, linear_before_reset=1>(t, w2, r2, b2)
+        s2 = Squeeze(rows2, one) q2 = Add(s2, t) o2 = Transpose<perm=[1,2,0]>(q2)
+        c2 = Conv<pads=[0,{ahead}]>(o2, k2, kb2) d2 = Relu(c2) t2 = Transpose<perm=[2,0,1]>(d2)
+        y = MatMul(t2, dense)""", weights)
+
+
+def mixing(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """Channels that are weighed by their means over all steps, before a GRU."""
+    weights = {
+        "k": normal(5, channels, inputs, 3, scale=.2), "kb": normal(6, channels), **_gru(channels, states),
+        "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[{steps},1,6] y"
+    return model(said, f"""c = Conv<pads=[1,1]>(x, k, kb) m = ReduceMean<axes=[2]>(c) e = Sigmoid(m)
+        g = Mul(c, e) t = Transpose<perm=[2,0,1]>(g)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def conv_stack(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """Two convolutions that look both ways, before a GRU."""
+    weights = {
+        "k": normal(5, channels, inputs, 5, scale=.2), "kb": normal(6, channels),
+        "k2": normal(7, channels, channels, 3, scale=.2), "kb2": normal(8, channels),
+        **_gru(channels, states), "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[{steps},1,6] y"
+    return model(said, f"""c = Conv<pads=[2,2]>(x, k, kb) d = Relu(c)
+        e = Conv<pads=[1,1]>(d, k2, kb2) f = Relu(e) t = Transpose<perm=[2,0,1]>(f)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)

@@ -18,7 +18,8 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.search.plan import plan_network
-from npuflow.stages._length import with_length
+from npuflow.stages._lengths import with_length
+from npuflow.stages._step_masks import with_zeros_behind
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine
@@ -41,11 +42,14 @@ def integers(graph: Graph, feeds: dict[str, Array], target: Target) -> Graph:
 
 
 def free_length(
-    make: Callable[[int], bytes], most: int, target: Target, ranges: Mapping[str, Range] | None = None
+    make: Callable[[int], bytes], most: int, target: Target, ranges: Mapping[str, Range] | None = None,
+    zeros: bool = False,
 ) -> tuple[Graph, dict[str, Array], Mapping[str, Range]]:
     """The integer graph of models by their number of steps, for any number up to the most; an input; and the
-    ranges of its values, where none are given."""
-    whole = with_length(graph_of(make(most)), graph_of(make(most - 1)), "T", 1, most)
+    ranges of its values, where none are given. `zeros`: convolutions read zeros behind the last step."""
+    shorter = graph_of(make(most - 1))
+    whole = with_length(graph_of(make(most)), shorter, "T", 1, most)
+    whole = with_zeros_behind(whole, shorter) if zeros else whole
     graph, name = prune(rewrite(whole, list(RULES.names())).graph), whole.lengths[0].name
     feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs if i != name}
     feeds[name] = np.full(graph.type(name).shape, most, np.int32)

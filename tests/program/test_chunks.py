@@ -17,7 +17,7 @@ from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.run.interpret import Interpreter
 from npuflow.runner.simulated import ProgramRunner
-from npuflow.schedule.chunks import chunk_sizes, chunked
+from npuflow.schedule.chunks import chunk_sizes, chunked, whole_layers
 from npuflow.search.plan import plan_network
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
@@ -32,10 +32,26 @@ NETWORKS: Mapping[str, Callable[[int], bytes]] = {
     "lstm": free_lengths.lstm, "conv_gru": free_lengths.conv_gru, "both_ways": free_lengths.both_ways,
     "causal": lambda steps: free_lengths.conv_gru(steps, pads="3,0", kernel=4),
     "pictures": free_lengths.pictures, "two_layers": free_lengths.two_layers,
+    "two_convs": free_lengths.two_convs, "dense_conv": free_lengths.dense_conv,
+    "conv_between": free_lengths.conv_between, "pooled": free_lengths.pooled,
+    "conv_stack": free_lengths.conv_stack,
+}
+ZEROS = {"conv_stack"}                    # convolutions need zeros behind the last step
+REST = {                                  # the most steps, which chunks do not divide, and lengths
+    "conv_gru": (97, [1, 88, 89, 96, 97]),          # one step is left, and two are read: a longer last chunk
+    "lstm": (100, [1, 95, 96, 97, 100]), "two_convs": (101, [40, 95, 101]), "both_ways": (103, [8, 103]),
+    "pooled": (99, [7, 98, 99]), "conv_stack": (101, [8, 50, 101]),
+    "conv_between": (100, [7, 96, 100]), "pictures": (101, [8, 101]),
+    "skipping": (131, [32, 48, 80, 96, 130, 131]),  # 24 steps behind the last one are read
 }
 BODIES = {                                # results of layers of each loop over chunks
     "lstm": [{"m", "d", "rows:gates"}, {"e", "f", "y:q"}], "conv_gru": [{"d", "rows:gates"}, {"y:q"}],
     "both_ways": [{"rows:gates", "rows:gates.1"}, {"y:q"}], "two_layers": [{"rows:gates"}, {"more:gates"}],
+    "two_convs": [{"d", "e", "f", "g", "rows:gates"}, {"y:q"}],
+    "dense_conv": [{"m", "n", "d", "rows:gates"}, {"y:q"}],
+    "conv_between": [{"rows:gates"}, {"d", "more:gates"}, {"y:q"}],
+    "pooled": [{"d", "m", "a", "rows:gates"}, {"y:q"}],
+    "conv_stack": [{"d", "d:steps", "f", "rows:gates"}, {"y:q"}],
 }
 
 
@@ -68,27 +84,41 @@ def check_lengths(graph: Graph, feeds: Mapping[str, Array], program: Program, le
             np.testing.assert_array_equal(array[cut], wanted[value][cut], f"{value} at {steps} steps")
 
 
-@pytest.mark.parametrize("name", often(NETWORKS, 3))
-def test_programs_in_chunks_give_the_bits_of_whole_layers(name: str) -> None:
-    graph, feeds, _ = free_length(NETWORKS[name], MOST, TARGET)
+def check_all(name: str, most: int, lengths: list[int]) -> None:
+    make = NETWORKS.get(name, free_lengths.skipping)
+    graph, feeds, _ = free_length(make, most, TARGET, zeros=name in ZEROS)
     program = program_in_chunks(graph, CHUNK)
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, TARGET.numerics, [feeds])
     assert not [c for c in checks if c.different or c.executor]
     assert [c for c in checks if "@" in c.value and c.elements and c.value.split("@")[0] in graph.values]
-    check_lengths(graph, feeds, program, [1, 7, 40, 41, MOST - 1, MOST])
+    check_lengths(graph, feeds, program, lengths)
+
+
+@pytest.mark.parametrize("name", often(NETWORKS, 3))
+def test_programs_in_chunks_give_the_bits_of_whole_layers(name: str) -> None:
+    check_all(name, MOST, [1, 7, 40, 41, MOST - 1, MOST])
+
+
+@pytest.mark.parametrize("name", often(REST, 3))
+def test_chunks_need_not_divide_the_most_steps(name: str) -> None:
+    check_all(name, *REST[name])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lstm", "conv_gru", "both_ways"])
-def test_fifty_lengths(name: str) -> None:
-    graph, feeds, _ = free_length(NETWORKS[name], 2 * MOST, TARGET)
-    check_lengths(graph, feeds, program_in_chunks(graph, CHUNK), [*range(1, 50), 2 * MOST])
+@pytest.mark.parametrize("case", [
+    ("lstm", 2 * MOST), ("conv_gru", 2 * MOST), ("both_ways", 2 * MOST), ("two_convs", 193),
+    ("dense_conv", 193), ("conv_between", 193), ("conv_stack", 193),
+])
+def test_fifty_lengths(case: tuple[str, int]) -> None:
+    name, most = case
+    graph, feeds, _ = free_length(NETWORKS[name], most, TARGET, zeros=name in ZEROS)
+    check_lengths(graph, feeds, program_in_chunks(graph, CHUNK), [*range(1, 50), most])
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_layers_that_work_step_by_step_are_loops(name: str) -> None:
-    graph, *_ = free_length(NETWORKS[name], MOST, TARGET)
+    graph, *_ = free_length(NETWORKS[name], MOST, TARGET, zeros=name in ZEROS)
     assert chunk_sizes(graph) == (8, 4)[: len(chunk_sizes(graph))]
     made = chunked(graph, CHUNK)
     found = [loop for loop in loops(made) if (own := counted(made, loop)) and own.size == CHUNK]
@@ -108,7 +138,18 @@ def test_a_shorter_run_takes_less_time_in_chunks() -> None:
     assert theirs < mine
 
 
-def test_no_chunks_where_no_size_divides_the_steps_or_no_length_is_free() -> None:
-    graph, *_ = free_length(free_lengths.lstm, 97, TARGET)
-    assert chunk_sizes(graph) == ()
+def test_sizes_divide_the_most_steps_where_such_a_size_is_near() -> None:
+    for most, wanted in ((96, (8,)), (97, (8,)), (192, (16, 8)), (193, (17, 16, 8)), (40, ())):
+        graph, *_ = free_length(free_lengths.lstm, most, TARGET)
+        assert chunk_sizes(graph) == wanted, most
     assert chunk_sizes(graph.replaced(lengths=())) == ()
+
+
+def test_layers_that_stay_whole_are_named() -> None:
+    graph, *_ = free_length(free_lengths.lstm, MOST, TARGET)
+    assert whole_layers(graph) == {}
+    graph, *_ = free_length(free_lengths.mixing, MOST, TARGET)
+    assert whole_layers(graph) == {
+        "c": 'the steps of "c", which others read, are not its first dimension', "m": "it mixes steps",
+        "g": '"e", which it reads, does not follow the steps',
+    }

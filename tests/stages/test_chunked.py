@@ -46,8 +46,13 @@ def test_a_plan_in_chunks_is_hardly_slower_at_the_most_steps_and_faster_at_few()
     assert np.mean(np.divide(times[1], times[0])) < 1
 
 
-@pytest.mark.parametrize("case", [(97, Tiling()), (96, Tiling(keep=("y:q",)))])
-def test_layers_stay_whole_where_nothing_divides_the_steps_or_the_plan_is_pinned(
+def test_a_prime_number_of_steps_has_chunks() -> None:
+    _, whole, made = taken(193, Tiling(), 64)
+    assert 193 % made.plan.chunk and not whole.plan.chunk
+
+
+@pytest.mark.parametrize("case", [(40, Tiling()), (96, Tiling(keep=("y:q",)))])
+def test_layers_stay_whole_where_steps_are_few_or_the_plan_is_pinned(
     case: tuple[int, Tiling],
 ) -> None:
     _, whole, made = taken(*case)

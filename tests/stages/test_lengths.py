@@ -40,13 +40,35 @@ BODIES = {
         f"1,{INPUTS},T", "c = Conv<pads=[1,1]>(x, k) t = Transpose<perm=[2,0,1]>(c) " + RNN % "t"
         + "y = MatMul(s, dense)",
     ),
+    "convolutions of what others make": (
+        f"1,{INPUTS},T", "c = Conv<pads=[1,1]>(x, k, k_b) d = Relu(c) e = Conv<pads=[1,1]>(d, k, k_b) "
+        "f = Sigmoid(e) g = Conv<pads=[1,1]>(f, k) t = Transpose<perm=[2,0,1]>(g) " + RNN % "t"
+        + "y = MatMul(s, dense)",
+    ),
 }
 MIXED = {
     "mean": ("T,1", RNN % "x" + "y = ReduceMean<axes=[0],keepdims=1>(s)"),
     "softmax": ("T,1", RNN % "x" + "y = Softmax<axis=0>(s)"),
-    "second": (
-        f"1,{INPUTS},T", "c = Conv<pads=[1,1]>(x, k) d = Relu(c) e = Conv<pads=[1,1]>(d, k) "
+    "largest": (
+        f"1,{INPUTS},T", "c = Conv<pads=[1,1]>(x, k) e = MaxPool<kernel_shape=[3],pads=[1,1]>(c) "
         "t = Transpose<perm=[2,0,1]>(e) " + RNN % "t" + "y = MatMul(s, dense)",
+    ),
+}
+STRIDE = "c = Conv<pads=[1,1],strides=[2]>(x, k) t = Transpose<perm=[2,0,1]>(c) "
+STEPPING = {                              # with the layer that makes fewer steps
+    "a stride, every step an output": (
+        f"1,{INPUTS},T", STRIDE + RNN % "t" + "y = MatMul(s, dense)",
+    ),
+    "a stride, the last state an output": (
+        f"1,{INPUTS},T", f"{STRIDE} r, h = RNN <hidden_size={HIDDEN}> (t, w, r_w, b) y = MatMul(h, dense)",
+    ),
+    "pooling": (
+        f"1,{INPUTS},T", "d = Conv<pads=[1,1]>(x, k) c = MaxPool<kernel_shape=[2],strides=[2]>(d) "
+        "t = Transpose<perm=[2,0,1]>(c) " + RNN % "t" + "y = MatMul(s, dense)",
+    ),
+    "no border": (
+        f"1,{INPUTS},T", "d = Relu(x) c = Conv(d, k) t = Transpose<perm=[2,0,1]>(c) " + RNN % "t"
+        + "y = MatMul(s, dense)",
     ),
 }
 
@@ -59,7 +81,7 @@ def model_at(path: Path, shape: str, body: str) -> Path:
     weights = {
         "w": normal(1, 1, HIDDEN, INPUTS, scale=.5), "r_w": normal(2, 1, HIDDEN, HIDDEN, scale=.5),
         "b": normal(3, 1, 2 * HIDDEN), "dense": normal(4, HIDDEN, 3), "one": np.array([1], np.int64),
-        "k": normal(5, INPUTS, INPUTS, 3, scale=.3) + np.float32(.1),
+        "k": normal(5, INPUTS, INPUTS, 3, scale=.3) + np.float32(.1), "k_b": normal(6, INPUTS),
     }
     for name, array in weights.items():
         if f"{name}" in body:
@@ -108,13 +130,24 @@ def test_one_program_runs_every_length(tmp_path: Path, name: str) -> None:
         load_network(f"{file}#T={MOST + 1}")
 
 
-@pytest.mark.parametrize(("name", "layer"), [("mean", "y"), ("softmax", "y"), ("second", "e")])
+@pytest.mark.parametrize(("name", "layer"), [("mean", "y"), ("softmax", "y"), ("largest", "e")])
 def test_a_layer_that_mixes_steps_is_refused_by_its_name(tmp_path: Path, name: str, layer: str) -> None:
     path = model_at(tmp_path / "net.onnx", *MIXED[name])
     table = ModelTable(path=FilePath(str(path), path), dims={"T": f"1..{MOST}"})
     with pytest.raises(ModelError, match=r"T cannot be free: .* mixes steps") as fault:
         read(table, path, table.bindings)
     assert fault.value.where.value == layer
+
+
+@pytest.mark.parametrize("most", [MOST, MOST + 1])
+@pytest.mark.parametrize("name", STEPPING)
+def test_a_layer_that_makes_fewer_steps_is_refused_by_its_name(tmp_path: Path, name: str, most: int) -> None:
+    path = model_at(tmp_path / "net.onnx", *STEPPING[name])
+    table = ModelTable(path=FilePath(str(path), path), dims={"T": f"3..{most}"})
+    with pytest.raises(ModelError, match=r"T cannot be free: c makes another number of steps") as fault:
+        read(table, path, table.bindings)
+    assert fault.value.where.value == "c" and "where it is 3" in fault.value.because
+    assert fault.value.code == "NF-MODEL-547"
 
 
 @pytest.mark.parametrize("said", ["1..x", "9..3", "0..3"])

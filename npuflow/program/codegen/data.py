@@ -74,6 +74,9 @@ class DataStorage:
     def bytes(self, value_id: str) -> int:
         return self._views.bytes(value_id)
 
+    def item(self, value_id: str) -> int:
+        return self._views.item(value_id)
+
     def seen_as(self, value_id: str) -> str:
         """The value whose boxes identify an access; of a result in place, the value that owns its bytes."""
         return self.homes.get(value_id, value_id)

@@ -15,7 +15,7 @@ from npuflow.program.repeats import Rounds, differing
 from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.geometry import Spread
-from npuflow.schedule.rolled import RolledLoop
+from npuflow.schedule.rolled import RolledLoop, parts_of
 
 NOTHING_MOVED: Mapping[str, int] = {}
 
@@ -87,20 +87,31 @@ class LoopCommands:
             return {}
         late, size = roll.counted.last, roll.counted.size
         address, most = self.lengths[roll.counted.length]
-        before = size * (1 if late else roll.lead - ROUND)
+        before = size * (1 if late else roll.lead - ROUND) - roll.counted.beyond
         return {"most": most, "address": address, "before": before, "each": ROUND * size, "late": int(late)}
 
     def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
         """The tensors that steps read and make parts of: first and last byte, how far a round goes."""
         data = self.cores[0].data
         graph, found = data.graph, dict[tuple[int, int, int], None]()
-        for node in (graph.nodes[n] for n in loop.roll.movers):
-            whole, part = sorted((node.inputs[0], node.outputs[0]), key=lambda v: -graph.type(v).size)
-            if whole in data:
-                low, far = data.address(whole), ROUND * data.bytes(part)
-                found.update(dict.fromkeys((low, low + data.bytes(whole), way) for way in (far, -far)))
+        for node in (graph.nodes[n] for n in loop.roll.movers if len(graph.nodes[n].inputs) > 1):
+            (whole,), part = node.outputs, node.inputs[0]
+            found.update(dict.fromkeys(self._ways(whole, ROUND * data.bytes(part))))
+        maker, lead = graph.producer(), loop.roll.lead
+        for parts in parts_of(graph, loop.roll):
+            one, twin = (maker.get(parts[k]) for k in (lead, lead + ROUND))
+            if one is not None and twin is not None:
+                (mine,), (theirs,) = (n.op.moves(graph.site(n)) or () for n in (one, twin))
+                far = (theirs.src_offset - mine.src_offset) * data.item(one.inputs[0])
+                found.update(dict.fromkeys(self._ways(one.inputs[0], far)))
         found.update(dict.fromkeys(self._cut(loop.roll)))
         return tuple(found)
+
+    def _ways(self, value: str, far: int) -> Iterator[tuple[int, int, int]]:
+        data = self.cores[0].data
+        if value in data:
+            low = data.address(value)
+            yield from ((low, low + data.bytes(value), way) for way in (far, -far))
 
     def _cut(self, roll: Roll) -> Iterator[tuple[int, int, int]]:
         """The same of tensors of which steps read chunks along another dimension than the first."""

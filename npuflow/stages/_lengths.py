@@ -1,4 +1,4 @@
-"""A graph of the most steps along a free dimension, which runs fewer: an input says how many."""
+"""A model of any length: its graph of the most steps, and an input that says how many run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,66 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.run.floats import FloatRun
+from npuflow.stages._step_masks import with_zeros_behind
 
 RECURRENT = ("host:lstm", "host:gru", "host:rnn")
 LENGTHS = 4                               # the operand of these that has lengths
 
 
-def need_alike(graph: Graph, shorter: Mapping[int, Graph]) -> None:
-    """A ModelError where a graph of any length computes something else than the same of some lengths: what
+def need_followed(graph: Graph, shorter: Mapping[int, Graph], dim: str, most: int) -> None:
+    """A ModelError where a recurrent layer or an output has another number of steps than the dimension, as
+    behind windows that go on by several steps. `graph`: of the most steps; `shorter`: of fewer."""
+    apart = {v for v in graph.values if not _follows(graph, shorter, v, most)}
+    ends = [*graph.outputs, *(n.inputs[0] for n in graph.nodes if _recurrent(n))]
+    wanted = {v for v in ends if v in apart}
+    for node in reversed(graph.nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(node.inputs)
+    for node in graph.nodes if wanted else ():
+        value = next((o for o in node.outputs if o in apart & wanted), "")
+        if not value or apart.intersection(node.inputs):
+            continue
+        few, other = next((n, one) for n, one in shorter.items() if value in one.values)
+        raise ModelError(
+            f"{dim} cannot be free: {node.name} makes another number of steps than it reads",
+            where=Where(value=value),
+            because=f'"{value}" is {list(graph.type(value).shape)} where {dim} is {most}, and '
+            f"{list(other.type(value).shape)} where it is {few}",
+            hint=f"windows that go on by one step along {dim}, with as many steps of border as they need; "
+            f"[model] dims {dim} = {most}: one length; or [model] shapes, a program for each",
+            code="NF-MODEL-547",
+        )
+
+
+def _follows(graph: Graph, shorter: Mapping[int, Graph], value: str, most: int) -> bool:
+    """Whether each size of a value is the same at all numbers of steps, or is so many times their number."""
+    whole = graph.type(value).shape
+    sizes = {n: one.type(value).shape for n, one in shorter.items() if value in one.values}
+    if any(len(one) != len(whole) for one in sizes.values()):
+        return False
+    return all(
+        all(one[d] == size for one in sizes.values())
+        or all(one[d] * most == size * n for n, one in sizes.items())
+        for d, size in enumerate(whole)
+    )
+
+
+def of_any_length(graph: Graph, shorter: Mapping[int, Graph], dim: str, least: int, most: int) -> Graph:
+    """A graph of the most steps along a dimension that runs fewer, too. `shorter`: the same of some lengths,
+    of one step less among them. A ModelError where it cannot."""
+    need_followed(graph, shorter, dim, most)
+    whole = with_length(graph, shorter[most - 1], dim, least, most)
+    fault = mixing(whole, shorter)
+    if fault is not None:
+        whole = with_zeros_behind(whole, shorter[most - 1])
+        fault = mixing(whole, shorter)
+    if fault is not None:
+        raise fault
+    return whole
+
+
+def mixing(graph: Graph, shorter: Mapping[int, Graph]) -> ModelError | None:
+    """The error of a graph of any length that computes something else than the same of some lengths: what
     lies behind the last step must reach nothing before it."""
     (length,) = graph.lengths
     kinds = {i: graph.type(i) for i in graph.inputs if i != length.name}
@@ -37,7 +90,8 @@ def need_alike(graph: Graph, shorter: Mapping[int, Graph]) -> None:
             said = {length.name: np.full(graph.type(length.name).shape, count, np.int32)}
             full = {**feed, **given, **said}
             if _differing(graph, whole.run(full), one.run(feed)) is not None:
-                raise _mixing(graph, other, full, feed)
+                return _mixing(graph, other, full, feed)
+    return None
 
 
 def _differing(graph: Graph, whole: Mapping[str, Array], one: Mapping[str, Array]) -> str | None:
