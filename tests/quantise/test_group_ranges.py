@@ -14,7 +14,8 @@ from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.quantise.group_ranges import with_minima, with_zeros
-from npuflow.quantise.grouped import of_scheme
+from npuflow.quantise.grouped import of_integers, of_scheme
+from npuflow.quantise.types import weight_type
 from npuflow.rounders import ROUNDERS
 from npuflow.stages.tiling import shipped_targets
 from npuflow.tune import tuned
@@ -127,3 +128,27 @@ def test_a_layer_is_rounded_in_ranges_that_its_inputs_ask_for(scheme: Weights, p
         np.testing.assert_array_equal(made, ends)
     assert (wanted.spread(real.shape)[0] != usual.spread(real.shape)[0]).mean() > 0.5
     assert found.now < 0.8 * found.was
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[:2])
+def test_so_is_a_layer_beside_integers(scheme: Weights) -> None:
+    """A product that scales sums of groups by multipliers; groups of zeros keep the scale that they had."""
+    rng, terms, whole = np.random.default_rng(8), 128, shipped_targets()["edge-8t"].numerics
+    net = Net(9, 40, terms)
+    real = rng.standard_t(4, size=(terms, 8)).astype(np.float32)
+    real[32:64, 3] = 0.0
+    net.add("y", OPS["matmul"](), "x", net.const("w", real))
+    one = matrix(net.graph("y"), 0, "w", ("y",), "matmul")
+    x = rng.normal(size=(400, terms)) * np.exp(rng.normal(size=terms))
+    codes = np.rint(x * 2**9).clip(-32767, 32767).astype(np.int16)
+    fit = of_columns([codes[None]], 9)
+    assert fit is not None
+    squares = ((codes / 2**9) ** 2).mean(0)
+    usual = weight_type(real, 1, scheme, whole, 0)
+    wanted = of_integers(real, usual, 1, squares + tuned.ROUND_RANGES * squares.mean())
+    found = rounded(LayerScheme(ROUNDERS["gptq"](), scheme, whole), one, "", fit, None)
+    for made, ends in zip(found.weight.quant.spread(real.shape), wanted.spread(real.shape), strict=True):
+        np.testing.assert_array_equal(made, ends)
+    assert (wanted.spread(real.shape)[0] != usual.spread(real.shape)[0]).mean() > 0.5
+    assert wanted.spread(real.shape)[0][40, 3] == usual.spread(real.shape)[0][40, 3]
+    assert found.now < 0.85 * found.was
