@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.errors import TargetError
 from npuflow.hw.floats import clamped, encoded
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import real_of
@@ -27,8 +28,15 @@ def real(site: OpContext, inputs: Sequence[Array | None], index: int) -> Real:
 
 
 def result(site: OpContext) -> str:
-    """The float type of a node's result."""
-    return site.outputs[0].number
+    """The float type of a node's result. A TargetError where it picks rows of a table: such numbers are whole
+    ones, which floats do not tell apart."""
+    kind = site.outputs[0].number
+    if not kind:
+        raise TargetError(
+            "its result picks rows of a table, and floats do not tell large whole numbers apart",
+            hint="[quantize] mode = \"int\", or leave it to the host", code="NF-QUANT-111",
+        )
+    return kind
 
 
 def bounds(site: OpContext, lo: float = -np.inf, hi: float = np.inf) -> dict[str, int | Array]:

@@ -18,7 +18,7 @@ _PLAIN = {
     "kv_cache_bit_width": 0,
 }
 _TAKEN = 9  # inputs: queries to cosines and sines
-_ROWS = 1 << 22  # elements of a table that has a row for every position
+PLACES = 1 << 24  # elements of a table that has a row for every position
 
 
 @RULES.entry
@@ -77,7 +77,7 @@ def _by_row(parts: Parts, length: int) -> bool:
     """Whether a table holds what depends on the place of the only sample, which comes from outside."""
     given = parts.type(parts.input(5))
     alone = parts.number(5) is None and given.size == 1 and given.dtype in INTEGERS
-    return alone and not found(parts, parts.input(5)) and length * length <= _ROWS
+    return alone and not found(parts, parts.input(5)) and length * length <= PLACES
 
 
 def _looked_up(parts: Parts, heads_: tuple[str, str, str], length: int) -> tuple[str, ...]:

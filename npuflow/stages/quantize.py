@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isqrt
 from typing import Any
 
+from npuflow.base.errors import ModelError
+from npuflow.checkpoints.ports import is_cache
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.input.pixels.pixels import Pixels
@@ -20,6 +23,7 @@ from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.border import bordered
 from npuflow.quantise.stated import moved
+from npuflow.rules.spell_groupquery import PLACES
 from npuflow.stages._chosen import ChosenCandidate
 from npuflow.stages._entries import GraphEntry
 from npuflow.tune.correct.caches import no_cache
@@ -79,6 +83,21 @@ class Quantized(
         return {**found, **summary(self.trials)}
 
 
+def _need_places(graph: Graph, mode: str) -> None:
+    """A ModelError for a cache of more tokens than floats tell apart, where no table has them either."""
+    rings = {one.rows for one in graph.rings}
+    held = (graph.type(given).shape for _, given in graph.state if is_cache(given))
+    rows = max((shape[2] for shape in held if shape[2] not in rings), default=0)
+    if mode != "int" and rows * rows > PLACES:
+        raise ModelError(
+            f"a cache of {rows:,} tokens is too long for {mode}",
+            because=f"positions beyond {isqrt(PLACES):,} would be numbers of this type, which tells whole ones "
+            "apart to some hundreds alone",
+            hint=f"[model] dims = {{ context = {isqrt(PLACES)} }} or less, or [quantize] activations = "
+            "{ bits = 16 } on a target of 16-bit integers", code="NF-MODEL-551",
+        )
+
+
 @stage
 def quantize(
     chosen: ChosenCandidate,
@@ -87,6 +106,7 @@ def quantize(
     candidate, graph = chosen.candidate, chosen.placed.graph
     if candidate.scheme.cache is not None and not candidate.caches:
         raise no_cache(candidate.scheme.cache)
+    _need_places(graph.graph, candidate.scheme.mode)
     done, pixels = quantising.build(candidate), graph.pixels
     borders = tuple(bordered(done.graph, graph.graph, graph.borders))
     said = (*moved(candidate.stated, done.graph), *((one.node, one.text) for one in borders))
