@@ -91,8 +91,8 @@ def _need_places(graph: Graph, mode: str) -> None:
     if mode != "int" and rows * rows > PLACES:
         raise ModelError(
             f"a cache of {rows:,} tokens is too long for {mode}",
-            because=f"positions beyond {isqrt(PLACES):,} would be numbers of this type, which tells whole ones "
-            "apart to some hundreds alone",
+            because=f"positions beyond {isqrt(PLACES):,} would be numbers of this type, which tells whole "
+            "ones apart to some hundreds alone",
             hint=f"[model] dims = {{ context = {isqrt(PLACES)} }} or less, or [quantize] activations = "
             "{ bits = 16 } on a target of 16-bit integers", code="NF-MODEL-551",
         )
