@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from npuflow.base.returned import RETURNED
 
 _UNITS = {
     "": 1,
@@ -21,7 +22,6 @@ _UNITS = {
     "gi": 1 << 30,
     "ti": 1 << 40,
 }
-MUCH = 1 << 28                            # bytes that are worth a fraction of a second
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -53,37 +53,10 @@ def collect_rarely() -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
-class Returned:
-    """Memory of this process that goes back to the system between two steps. `held`: what was left the last
-    time."""
-
-    held = 0
-
-    def give_back(self) -> None:
-        """Collect cycles, and return what the allocator keeps, where the process has grown by much."""
-        if present() < self.held + MUCH:
-            return
-        gc.collect()
-        with suppress(OSError, AttributeError):    # another allocator than glibc's
-            ctypes.CDLL(None).malloc_trim(0)
-        self.held = present()
-
-
-RETURNED = Returned()
-
-
 def between_steps() -> None:
     """What a process does for its memory before a step."""
     collect_rarely()
     RETURNED.give_back()
-
-
-def present() -> int:
-    """The memory that this process has now that lies in no file; 0 where the system does not say."""
-    with suppress(OSError, ValueError, IndexError):
-        _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
-        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 def peak() -> int:

@@ -76,7 +76,7 @@ def written(one: Mapping[str, Any], number: int) -> int:
         return number
     if not 0 <= number <= one["most"]:
         raise ModelError(
-            f"the index {number}, at most {one['most']} is possible", code="NF-DECODE-011",
+            f"the index {number}, at most {one['most']} is possible", code="NF-DECODE-012",
         )
     return int(number % one["modulo"])
 

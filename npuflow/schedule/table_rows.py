@@ -24,7 +24,7 @@ class TableRows:
     def __init__(self, topology: Topology) -> None:
         self.topology, self.graph, self.numerics = topology, topology.graph, topology.numerics
         self.states = state_codes(self.graph)
-        self._spread: dict[str, Spread] = {}
+        self._spread: dict[str, CodeSpread] = {}
         self._ends: dict[tuple[tuple[int, ...], float], Array] = {}
 
     def users(self, value: str) -> list[int]:
@@ -62,9 +62,9 @@ class TableRows:
             value = given[0]
         return None
 
-    def codes(self, rows: PickedRows) -> Spread:
+    def codes(self, rows: PickedRows) -> CodeSpread:
         if rows.name not in self._spread:
-            self._spread[rows.name] = Spread.of(rows.table)
+            self._spread[rows.name] = CodeSpread.of(rows.table)
         return self._spread[rows.name]
 
     def real(self, value: str, code: Array) -> float:
@@ -128,7 +128,7 @@ class PickedRows:
 
 
 @dataclass(frozen=True)
-class Spread:
+class CodeSpread:
     """The one code that a square table has before its diagonal, on it, behind it, and off it; None where
     there are several, or none."""
 
@@ -138,7 +138,7 @@ class Spread:
     off: Array | None
 
     @classmethod
-    def of(cls, table: Array) -> Spread:
+    def of(cls, table: Array) -> CodeSpread:
         own = np.eye(len(table), dtype=bool)
         before = np.tri(len(table), k=-1, dtype=bool)
         return cls(*(_only(table[part]) for part in (before, own, ~(before | own), ~own)))

@@ -32,10 +32,11 @@ from npuflow.tune.rounding.weights import closer, to_nearest
 @dataclass(frozen=True)
 class WeightSchemes(Artifact):
     """Of every layer, by its name in `moments`, what [quantize] says of its weights: the table as a recipe
-    has it, and the float type of the layer's products."""
+    has it, and the float type of the layer's products; and the methods that the tables name."""
 
     tables: Mapping[str, Mapping[str, Any]]
     numbers: Mapping[str, str]
+    calibrators: tuple[str, ...]
 
     def of(self, item: str) -> tuple[Mapping[str, Any], str]:
         """A layer's own: all that rounding it depends on."""
@@ -47,7 +48,7 @@ class WeightSchemes(Artifact):
         return found
 
     def uses(self) -> dict[str, tuple[str, ...]]:
-        return {"calibrators": tuple(sorted({table["method"] for table in self.tables.values()}))}
+        return {"calibrators": self.calibrators}
 
     def summary(self) -> dict[str, Any]:
         return {"layers": len(self.tables)}
@@ -66,7 +67,7 @@ def schemes(graph: Parsed, quantize: Quantize) -> WeightSchemes:
                 scheme[scheme["method"]] = options["method"]
             tables[item_of(index)] = scheme
             numbers[item_of(index)] = quantize.number(names, kind)
-    return WeightSchemes(tables, numbers)
+    return WeightSchemes(tables, numbers, tuple(sorted({table["method"] for table in tables.values()})))
 
 
 @dataclass(frozen=True)

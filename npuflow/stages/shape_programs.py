@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError
+from npuflow.base.returned import RETURNED
 from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
-from npuflow.flow.memory import RETURNED
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Preparation

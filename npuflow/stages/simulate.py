@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from npuflow.base.errors import BuildError
+from npuflow.base.returned import RETURNED
 from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
 from npuflow.checks.agreement import TensorCheck, compare, require_equal, require_same
 from npuflow.flow.artifact import Artifact
-from npuflow.flow.memory import RETURNED
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import model_inputs, of_program

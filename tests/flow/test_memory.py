@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 from forge import Forge
 
+from npuflow.base.returned import MUCH, Returned, present
 from npuflow.base.tables import Locator
 from npuflow.flow.executor_deaths import Deaths
 from npuflow.flow.executor_workers import Workers
-from npuflow.flow.memory import MUCH, MemoryBudget, Returned, machine, present, size
+from npuflow.flow.memory import MemoryBudget, machine, size
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.run import Result, build
 from npuflow.flow.store import Store

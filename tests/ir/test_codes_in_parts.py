@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.hw import floats
 from npuflow.ir import codes
 from npuflow.ir.types import QuantType, float_type
 
@@ -24,7 +25,7 @@ def test_parts_of_an_array(quant: QuantType, shape: tuple[int, ...], monkeypatch
     whole = codes.encode(real, kind)
     back = codes.decode(whole, kind)
     monkeypatch.setattr(codes, "AT_ONCE", 50)
-    monkeypatch.setattr(codes, "FLOATS_AT_ONCE", 50)
+    monkeypatch.setattr(floats, "AT_ONCE", 50)
     assert len([*codes._parts(shape)]) > 5
     np.testing.assert_array_equal(codes.encode(real, kind), whole)
     np.testing.assert_array_equal(codes.decode(whole, kind), back)
