@@ -89,7 +89,7 @@ def plan_network(
     check(planner, groups, pins)
     groups = with_tiles(planner, groups, pins.tiles)
     bounds = bounds_of(graph, machine, numerics)
-    contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
+    contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without, bounds.cycles)
     pinned = {groups[part_named(graph, groups, name)].nodes for name, _ in pins.tiles}
     contest.rows = whole_rows(contest.topology, level, pinned)
     grouping = level >= FUSING or pins != NO_PINS
@@ -140,6 +140,7 @@ class Contest:
     allocation: Method
     level: int
     without: frozenset[str]
+    bound: float                          # cycles that no plan can beat
     best: Finalist | None = None
     tried: list[Tried] = field(default_factory=list)
     rows: WholeRows | None = None         # of caches, which tiles do not cut
@@ -161,9 +162,19 @@ class Contest:
         if best is None or (cut, worth(other, machine)) < (best.cut, worth(best, machine)):
             self.best = other
 
-    def offer(self, finalists: Iterable[Finalist], most: float = inf, rival: Finalist | None = None) -> None:
-        """Take the plan whose schedule has the fewest cycles; of equal ones the first. `most`: tiles after
-        which no other one is scheduled; `rival`: another plan, which the one taken has to beat."""
+    def enough(self, tiles: int) -> bool:
+        """Whether no other plan is scheduled behind so many tiles: in a large network the first few take them
+        all, and one that is far from its bound may have a much better one behind it."""
+        if self.best is None:
+            return False
+        far = self.best.cycles > tuned.FAR * self.bound
+        return tiles >= (tuned.FAR_TILES if far else tuned.SCHEDULED_TILES)
+
+    def offer(
+        self, finalists: Iterable[Finalist], rival: Finalist | None = None, limited: bool = False
+    ) -> None:
+        """Take the plan whose schedule has the fewest cycles; of equal ones the first. `rival`: another plan,
+        which the one taken has to beat; `limited`: only until `enough` tiles are scheduled."""
         spent, machine = 0, self.machine
         for finalist in finalists:
             tiles = rounds(finalist, self.topology)
@@ -180,7 +191,7 @@ class Contest:
                 how: Result = "scheduled" if found.replayed else "estimated"
                 self.tried.append(Tried(finalist.origin, found.cycles, how))
                 self.enter(found)
-            if self.best is not None and spent >= most:
+            if limited and self.enough(spent):
                 break
 
     def _fitting(self, finalist: Finalist, replay: bool) -> Finalist | None:
@@ -195,8 +206,8 @@ class Contest:
         """Level by level, the higher one's parts in shorter groups first. `rival`: a plan to be beaten."""
         for fuser in fusers:
             before = self.best
-            most = tuned.SCHEDULED_TILES if fuser.level <= DEFAULT_LEVEL else inf
-            self.offer(fuser.finalists(self.without, self.tried), most, rival)
+            limited = fuser.level <= DEFAULT_LEVEL
+            self.offer(fuser.finalists(self.without, self.tried), rival, limited)
             found = self.best
             if self.uses("overlapping") and found is not None and found is not before and found.replayed:
                 fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
@@ -213,7 +224,7 @@ class Contest:
 
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
         """The best plan of the same strategies where the other cores are idle."""
-        alone = replace(self, best=None, tried=[])
+        alone = replace(self, best=None, tried=[], bound=inf)      # the bound is that of all cores
         alone.run(fusers, self.best)
         self.tried += [replace(t, origin=f"{t.origin}, on one core") for t in alone.tried]
         return (
