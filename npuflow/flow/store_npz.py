@@ -7,12 +7,14 @@ archive that a person made, compressed or not, is read as well.
 from __future__ import annotations
 
 import io
+import mmap
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +26,8 @@ Array = np.ndarray[Any, Any]
 
 _LOCAL, _CENTRAL, _END = "<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"
 _VERSION, _DAY = 20, 0x21  # of the zip format; the first day that it knows
+_ALIGN, _ALIGNED = 64, 1 << 16  # bytes: of the place of an array, of an array from which on it has one
+_PADDING = 0xD935  # the extra field by which archives align their members
 _MOST = 1 << 31  # bytes, and below them numbers of members, that need no zip64
 _MANY = 1 << 15
 # Headers as numpy writes them. It reads them through Python's compiler, which CPython 3.11 lets fail where
@@ -47,16 +51,23 @@ def write(arrays: Mapping[str, Array], sink: ByteSink) -> None:
         head = _header(array.dtype.str, array.shape)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         check, size = zlib.crc32(data, zlib.crc32(head)), len(head) + len(data)
-        facts = (0, 0, 0, _DAY, check, size, size, len(name), 0)  # no flags, stored, at midnight
-        sink.write(struct.pack(_LOCAL, b"PK\3\4", _VERSION, *facts) + name + head)
+        facts = (0, 0, 0, _DAY, check, size, size, len(name))  # no flags, stored, at midnight
+        extra = _padding(at + 30 + len(name) + len(head)) if len(data) >= _ALIGNED else b""
+        sink.write(struct.pack(_LOCAL, b"PK\3\4", _VERSION, *facts, len(extra)) + name + extra + head)
         sink.write(data)
         central.append(
-            struct.pack(_CENTRAL, b"PK\1\2", _VERSION, _VERSION, *facts, 0, 0, 0, 0, at) + name
+            struct.pack(_CENTRAL, b"PK\1\2", _VERSION, _VERSION, *facts, 0, 0, 0, 0, 0, at) + name
         )
-        at += 30 + len(name) + size
+        at += 30 + len(name) + len(extra) + size
     listed = b"".join(central)
     count = len(central)
     sink.write(listed + struct.pack(_END, b"PK\5\6", 0, 0, count, count, len(listed), at, 0))
+
+
+def _padding(place: int) -> bytes:
+    """The extra field that moves what lies at a place to an aligned one: arrays are mapped where they lie."""
+    size = -(place + 4) % _ALIGN
+    return struct.pack("<2H", _PADDING, size) + bytes(size)
 
 
 def _write_large(arrays: Mapping[str, Array], sink: ByteSink) -> None:
@@ -74,10 +85,17 @@ def _write_large(arrays: Mapping[str, Array], sink: ByteSink) -> None:
                 np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
 
 
-def read(data: bytes, keys: Iterable[str]) -> dict[str, Array]:
-    """The arrays of these names from a file's checked bytes."""
+def mapped(path: Path) -> mmap.mmap:
+    """A checked file's bytes: what is written to them stays in this process."""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+def read(data: bytes | mmap.mmap, keys: Iterable[str]) -> dict[str, Array]:
+    """The arrays of these names from a file's checked bytes: copies, or, of a mapped file, large ones where
+    they lie."""
     found: dict[str, Array] = {}
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+    with zipfile.ZipFile(io.BytesIO(data) if isinstance(data, bytes) else data) as archive:  # type: ignore[arg-type]
         for key in keys:
             info = archive.getinfo(member(key))
             if info.compress_type == zipfile.ZIP_STORED:
@@ -91,7 +109,7 @@ def read(data: bytes, keys: Iterable[str]) -> dict[str, Array]:
 
 
 def _parsed(npy: memoryview) -> Array:
-    """The array of an npy file's bytes, a copy."""
+    """The array of an npy file's bytes: a copy, or, of a large one of a mapped file, these bytes."""
     wide = npy[6] > 1  # npy 2.0 and later
     size = struct.unpack_from("<I" if wide else "<H", npy, 8)[0]
     start = (12 if wide else 10) + size
@@ -100,7 +118,9 @@ def _parsed(npy: memoryview) -> Array:
         raise ValueError("an array of objects")
     count = int(np.prod(shape, dtype=np.int64))
     flat = np.frombuffer(npy, dtype, count, start) if count else np.zeros(0, dtype)
-    return flat.reshape(shape, order="F" if fortran else "C").copy(order="K")
+    array = flat.reshape(shape, order="F" if fortran else "C")
+    stays = isinstance(npy.obj, mmap.mmap) and array.nbytes >= _ALIGNED and array.flags.aligned
+    return array if stays else array.copy(order="K")
 
 
 @lru_cache(maxsize=4096)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import json
+import mmap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import StoreError
+from npuflow.base.mapped import LARGE
 from npuflow.flow.store_files import read
 from npuflow.flow.store_manifest import Damaged, Manifest, bytes_digest, file_digest
 
@@ -72,7 +74,7 @@ class Reader:
                 small.setdefault(one["npz"], []).append(key)
         found: dict[str, Array] = {}
         for file, keys in small.items():
-            found |= store_npz.read(self._bytes(file), keys)
+            found |= store_npz.read(self._archive(file), keys)
         return {k: found[k] if k in found else self._member(name, "arrays", k) for k in sorted(members)}
 
     def lazy(self, name: str) -> Mapping[str, Array]:
@@ -97,7 +99,7 @@ class Reader:
         if "npy" in member:
             return open_npy(self.checked(member["npy"]))
         if "npz" in member:
-            return store_npz.read(self._bytes(member["npz"]), [key])[key]
+            return store_npz.read(self._archive(member["npz"]), [key])[key]
         array: Array = open_zarr(member["zarr"], self.manifest.files, self._bytes)[...]
         return array
 
@@ -130,6 +132,13 @@ class Reader:
             raise self._damaged(path, f"{file} cannot be read: {fault.strerror}") from fault
         self._compare(path, file, len(data), lambda: bytes_digest(data))
         return data
+
+    def _archive(self, file: str) -> builtins.bytes | mmap.mmap:
+        """The checked bytes of an npz file; a large one is mapped."""
+        from npuflow.flow import store_npz
+
+        large = self.manifest.files.get(file, (0, ""))[0] >= LARGE
+        return store_npz.mapped(self.checked(file)) if large else self._bytes(file)
 
     def checked(self, file: str) -> Path:
         """The path of a file of the object, once its bytes have been compared with the manifest."""

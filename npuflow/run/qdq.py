@@ -68,12 +68,22 @@ def without_functions(model: bytes) -> bytes:
     held = onnx.load_from_string(model)
     if not held.functions:
         return model
-    plain = inliner.inline_local_functions(held)
+    # the inliner copies what it is given several times: it has the tensors without their bytes
+    bare = onnx.ModelProto(ir_version=held.ir_version, opset_import=held.opset_import)
+    bare.functions.extend(held.functions)
+    bare.graph.name = held.graph.name
+    for part in ("node", "input", "output", "value_info"):
+        getattr(bare.graph, part).extend(getattr(held.graph, part))
+    for tensor in held.graph.initializer:
+        bare.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    plain = inliner.inline_local_functions(bare)
     used = {node.domain for node in plain.graph.node}
     kept = [opset for opset in plain.opset_import if not opset.domain or opset.domain in used]
-    del plain.opset_import[:]
-    plain.opset_import.extend(kept)
-    return bytes(plain.SerializeToString(deterministic=True))
+    del held.functions[:], held.opset_import[:], held.graph.node[:], held.graph.value_info[:]
+    held.opset_import.extend(kept)
+    held.graph.node.extend(plain.graph.node)
+    held.graph.value_info.extend(plain.graph.value_info)
+    return bytes(held.SerializeToString(deterministic=True))
 
 
 def isolated(graph: Graph) -> tuple[SessionModel, dict[str, str]]:
