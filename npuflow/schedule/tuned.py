@@ -53,7 +53,7 @@ HARDLY_BELOW = 1.15          # estimates are up to a tenth below the schedule's 
 SURELY_SCHEDULED = 400       # tiles of a plan that is scheduled whatever its estimate says
 NEVER_SCHEDULED = 50_000     # tiles beyond which a plan is not scheduled, which would take minutes
 SCHEDULED_TILES = 4500       # tiles after which no further plan is scheduled, up to the default level ...
-FAR, FAR_TILES = 1.5, 45_000   # ... and of plans that take so many times their bound
+FAR, FAR_TILES = 2.0, 45_000   # ... and of plans that take so many times their bound
 # a group that takes so many times its work, and so much more, waits for the bus
 STARVED, STARVED_CYCLES = 1.3, 1500
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
 from npuflow.schedule import tuned
 from npuflow.search import finalists
-from npuflow.search.plan import plan_network
+from npuflow.search.plan import TilingPlan, plan_network
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.random_networks import network
 from tests.networks.small import mixed
@@ -38,3 +39,21 @@ def test_several_cores_are_not_slower_than_one_of_them(seed: int) -> None:
     plan = plan_network(graph, machine(several), several.numerics, 3)
     assert plan.cycles <= one.cycles
     check_exact(graph, inputs, several, plan)
+
+
+def test_more_plans_are_scheduled_far_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first plans of a large network take the effort of all, and a better one may come behind them."""
+    graph, inputs = mixed(SMALL.numerics)
+
+    def looked(far: float, tiles: float) -> TilingPlan:
+        monkeypatch.setattr(tuned, "SCHEDULED_TILES", 1)
+        monkeypatch.setattr(tuned, "FAR", far)
+        monkeypatch.setattr(tuned, "FAR_TILES", tiles)
+        return plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+
+    usual = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    near, far, some = looked(inf, inf), looked(0.0, inf), looked(0.0, 1)
+    assert (far.cycles, far.tried) == (usual.cycles, usual.tried)
+    assert len(near.tried) < len(far.tried) and near.cycles >= far.cycles
+    assert some.tried == near.tried
+    check_exact(graph, {k: np.asarray(v) for k, v in inputs.items()}, SMALL, near)
