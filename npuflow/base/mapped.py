@@ -12,7 +12,7 @@ LARGE = 1 << 24  # bytes from which an array that is kept may lie in a file
 def forget(array: Any) -> None:
     """Let go of the pages of a mapped array; they are read again if they are needed.
     Nothing happens to other arrays."""
-    base = _map(array)
+    base = mapped_by(array)
     if base is not None and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
 
@@ -23,7 +23,7 @@ def spilled(array: Any, least: int = LARGE) -> Any:
     """
     import numpy as np
 
-    if array.nbytes < max(least, 1) or array.dtype.hasobject or _map(array) is not None:
+    if array.nbytes < max(least, 1) or array.dtype.hasobject or mapped_by(array) is not None:
         return array
     own = np.ascontiguousarray(array)
     try:
@@ -36,7 +36,7 @@ def spilled(array: Any, least: int = LARGE) -> Any:
     return np.frombuffer(held, own.dtype).reshape(array.shape)
 
 
-def _map(array: Any) -> mmap.mmap | None:
+def mapped_by(array: Any) -> mmap.mmap | None:
     """What an array is mapped by, if it is."""
     base = array
     while base is not None and not isinstance(base, mmap.mmap):

@@ -19,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 from npuflow.base.digest import digest_array
 from npuflow.base.errors import StoreError
+from npuflow.base.mapped import mapped_by
 from npuflow.flow import store_arrays, store_npz
 from npuflow.flow.artifact import Artifact, Damaged, Manifest, Reader, Writer, seal
 
@@ -156,6 +157,22 @@ def test_an_npz_file_of_numpy_is_read(tmp_path: Path, save: Any) -> None:
     save(tmp_path / "y.npz", a=np.array([{}]))
     with pytest.raises(ValueError, match="bject"):
         store_npz.read((tmp_path / "y.npz").read_bytes(), ["a"])
+
+
+def test_large_npz_files_are_mapped(tmp_path: Path) -> None:
+    """Caches of a language model take no memory until they are looked at: large arrays lie where the file has
+    them, small ones are copies. What a caller writes into either is its own."""
+    arrays = {f"a{'b' * k}": np.full(1 << 20, k, np.float32) for k in range(5)} | {"small": np.arange(7.0)}
+    reader = stored(Bag(arrays), tmp_path / "object")
+    found = reader.arrays("bag")
+    assert {name for name, array in found.items() if mapped_by(array) is not None} == {*arrays} - {"small"}
+    assert all(array.ctypes.data % 64 == 0 for array in found.values() if array.size > 7)
+    found["a"][:] = 9
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(reader.arrays("bag")[name], array)
+        np.testing.assert_array_equal(np.load(tmp_path / "object" / "bag.npz")[name], array)
+    few = stored(Bag({"a": arrays["a"]}), tmp_path / "few").arrays("bag")
+    assert mapped_by(few["a"]) is None
 
 
 def test_an_npz_file_of_more_than_zip_takes_is_one_of_zip64(monkeypatch: pytest.MonkeyPatch) -> None:
