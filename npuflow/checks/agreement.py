@@ -5,7 +5,7 @@ It also compares inferences that run at the same time with the same ones alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,16 +66,20 @@ def compare(
     found: dict[str, TensorCheck] = {}
     for start in range(0, len(feeds), runner.batch):
         batch = [as_in_sequences(feed, program.meta) for feed in feeds[start : start + runner.batch]]
-        # of one sample first: what it takes meanwhile does not lie beside all tensors of the others
-        first = reference.run(batch[0], keep=lambda _: True) if len(batch) == 1 else None
+        wanted = [reference.run(feed, keep=lambda _: True) for feed in batch]
         outputs = runner.run_many([model_inputs(feed, pixels) for feed in batch], dump=True)
-        whole = executor.run_many(batch, keep=lambda _: True)
-        for sample, (feed, got, fast) in enumerate(zip(batch, outputs, whole, strict=True)):
-            want = first or reference.run(feed, keep=lambda _: True)
+        for sample, (want, got) in enumerate(zip(wanted, outputs, strict=True)):
             for value, name, step in told:
                 if value in want:
-                    own, other = step.of(want[value]), step.of(fast[value])
-                    _add(found, name, own, list(_seen(runner, name, got, sample)), other)
+                    _add(found, name, step.of(want[value]), list(_seen(runner, name, got, sample)))
+        # all tensors of all samples: the simulator's do not lie beside the executor's
+        del outputs, got
+        runner.forget()
+        for want, fast in zip(wanted, executor.run_many(batch, keep=lambda _: True), strict=True):
+            for value, name, step in told:
+                if value in want:
+                    apart = _apart(step.of(want[value]), step.of(fast[value]))
+                    found[name] = replace(found[name], executor=found[name].executor + apart)
     return tuple(found.values())
 
 
@@ -165,9 +169,7 @@ def _seen(runner: ProgramRunner, value: str, got: Mapping[str, Array], sample: i
         yield _Seen(got[value])
 
 
-def _add(
-    found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[_Seen], executed: Array
-) -> None:
+def _add(found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[_Seen]) -> None:
     before = found.get(value, TensorCheck(value, 0, 0, 0))
     wrong, known, most = np.zeros(want.shape, bool), np.zeros(want.shape, bool), 0
     for one in seen:
@@ -188,7 +190,7 @@ def _add(
         before.different + int(np.count_nonzero(wrong)),
         max(before.max_abs, most),
         before.unseen + want.size - count,
-        before.executor + _apart(want, executed),
+        before.executor,
     )
 
 

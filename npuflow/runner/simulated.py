@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,13 @@ class ProgramRunner:
         """What taps showed of the last batch that this thread dumped."""
         found: Mapping[str, Shadow] = getattr(self._shown, "shadows", {})
         return found
+
+    def forget(self) -> None:
+        """Give back what dumps of this thread and idle machines have shown."""
+        self._shown.shadows = {}
+        with self._lock:
+            for machine in chain(*self._idle.values()):
+                machine.seen, machine.shadows = {}, {}
 
     def run(self, inputs: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
         """One sample: outputs by name, and with `dump` every integer tensor seen whole and every
@@ -155,9 +162,7 @@ class ProgramRunner:
         steps = meta["steps"]
         parts = [RunPart(_reads(step), partial(self._step, step, machine, count)) for step in steps]
         found = driven(parts, given, lambda name: dump is True or name in named)
-        whole = {
-            n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()
-        }
+        whole = {n: s.array for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()}
         for name, array in (*machine.seen.items(), *whole.items()):
             if dump is True or name in named:
                 found.setdefault(name, list(array))
