@@ -25,6 +25,7 @@ from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError
+from npuflow.onnx.serialised import serialised
 from npuflow.onnx.types import value_info
 from npuflow.run.qdq import to_qdq
 from npuflow.run.walk import plain_session
@@ -306,7 +307,7 @@ def _read(model: SessionModel) -> onnx.ModelProto:
 
 def _changed(model: SessionModel, proto: onnx.ModelProto) -> SessionModel:
     """The model with other nodes and ends, and with its constants."""
-    data = bytes(proto.SerializeToString())
+    data = serialised(proto)
     return data if isinstance(model, bytes) else replace(model, proto=data)
 
 

@@ -6,21 +6,20 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
 
 import numpy as np
 
 from npuflow.base.errors import InputError, ModelError, NpuflowError
 from npuflow.ir.graph import Graph
 from npuflow.ir.text import from_text, to_text
-from npuflow.ir.types import Array, QuantType, quant_of
+from npuflow.ir.types import Array, QuantType, fields_of, quant_of
 
 TEXT, STATED = "graph", "stated"
 
 
 def pack(graph: Graph, stated: Mapping[str, QuantType]) -> bytes:
     """The bytes depend on graph and codes alone."""
-    codes = json.dumps({name: asdict(stated[name]) for name in sorted(stated)})
+    codes = json.dumps({name: fields_of(stated[name]) for name in sorted(stated)})
     texts = {TEXT: to_text(graph), STATED: codes}
     arrays = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
     consts = {digest.replace(":", "-"): graph.consts[digest] for digest in sorted(graph.consts)}

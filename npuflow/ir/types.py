@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -192,12 +192,17 @@ def span(quant: QuantType) -> tuple[float, float]:
     return min(lo for lo, _ in ends), max(hi for _, hi in ends)
 
 
+def fields_of(quant: QuantType) -> dict[str, Any]:
+    """The fields by name, of which `quant_of` makes the type; `dataclasses.asdict` would copy every scale."""
+    return {field.name: getattr(quant, field.name) for field in fields(quant)}
+
+
 def quant_of(row: Mapping[str, Any]) -> QuantType:
-    """The type from its fields as plain values (`dataclasses.asdict` and JSON make such)."""
-    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
-    if "scales" in fields:
-        return GroupedType(**fields)
-    return FloatType(**fields) if "element" in fields else QuantType(**fields)
+    """The type from its fields as plain values (`fields_of` and JSON make such)."""
+    plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    if "scales" in plain:
+        return GroupedType(**plain)
+    return FloatType(**plain) if "element" in plain else QuantType(**plain)
 
 
 INDEX_BITS = 16                           # of whole numbers that are their own codes

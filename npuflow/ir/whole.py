@@ -14,6 +14,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import maker
 from npuflow.ir.types import INDEX_BITS, Array, QuantType, Span, Value
 
+SOME = 256  # elements that are looked at before all of a constant
 _FAR = 200  # nodes that are looked back
 _NARROW = ("bool", "uint8", "int8", "uint16", "int16")  # types whose own range says enough
 
@@ -36,9 +37,10 @@ def constant_span(held: Array) -> Span | None:
     """The range of a constant of whole numbers."""
     if held.dtype.kind not in "biuf" or not held.size:
         return None
-    real = held.astype(np.float64)
-    if not np.isfinite(real).all() or np.any(real != np.rint(real)):
-        return None
+    for part in (held.flat[:SOME], held):          # weights are told by their first few
+        real = part.astype(np.float64)
+        if not np.isfinite(real).all() or np.any(real != np.rint(real)):
+            return None
     return int(real.min()), int(real.max())
 
 

@@ -20,6 +20,7 @@ from npuflow.ir.types import UNRANKED, Array, TensorType
 from npuflow.onnx.fed import MOST, FedModel, SessionModel, fed_from
 from npuflow.onnx.loops import scanned
 from npuflow.onnx.run import EXPORT_OPSET, finished
+from npuflow.onnx.serialised import serialised
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class _Exporter:
         for key, text in sorted(metadata.items()):
             model.metadata_props.add(key=key, value=text)
         try:
-            return bytes(model.SerializeToString(deterministic=True))
+            return serialised(model)
         except ValueError as fault:
             raise ModelError(
                 "the model exceeds 2 GiB as one ONNX file", because=str(fault), code="NF-MODEL-006",

@@ -26,6 +26,13 @@ def usable_scale(scale: float, power_of_two: bool) -> float:
     return 2.0 ** ceil(log2(scale) - 1e-6) if power_of_two else float(np.float32(scale))
 
 
+def usable_scales(scales: Real, power_of_two: bool) -> Real:
+    """The same of many."""
+    if power_of_two:
+        return np.vectorize(lambda s: usable_scale(float(s), True), otypes=[np.float64])(scales)
+    return np.maximum(scales, SMALLEST).astype(np.float32).astype(np.float64)
+
+
 def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -> QuantType:
     """The type whose codes cover [lo, hi] and zero. `both_signs` False: signedness is settled."""
     if not (np.isfinite(lo) and np.isfinite(hi)) or lo > hi:
@@ -90,7 +97,7 @@ def weight_type(
     need = _needed(lo, hi, codes, symmetric)
     # A channel of zeros takes the layer's largest scale: its codes are 0 anyway, and multipliers stay alike.
     need = np.where(need > 0, need, need.max() if need.max() > 0 else 1.0 / codes.hi)
-    scales = tuple(usable_scale(float(s), pow2) for s in need)
+    scales = tuple(usable_scales(need, pow2).tolist())
     if symmetric:
         return codes.with_(scale=scales, zero_point=(0,) * len(scales))
     return codes.with_(scale=scales, zero_point=_zero_points(lo, np.array(scales), codes))
@@ -143,11 +150,9 @@ def group_scales(wanted: Real, sub_bits: int | None, power_of_two: bool) -> Real
     """Scales [..., channels, groups] as they are kept: float32 each, or integers of so many bits times a
     float32 number of the channel, the largest of them the largest integer."""
     if sub_bits is None:
-        return np.vectorize(lambda s: usable_scale(float(s), power_of_two), otypes=[np.float64])(wanted)
+        return usable_scales(wanted, power_of_two)
     top = (1 << sub_bits) - 1
-    one = np.vectorize(lambda s: usable_scale(float(s), power_of_two), otypes=[np.float64])(
-        wanted.max(-1, keepdims=True) / top
-    )
+    one = usable_scales(wanted.max(-1, keepdims=True) / top, power_of_two)
     steps = np.clip(np.ceil(wanted / one - 1e-6), 1, top)
     steps = np.where(wanted == wanted.max(-1, keepdims=True), top, steps)
     return np.asarray(one * steps)

@@ -22,6 +22,7 @@ from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, GroupedType, QuantType, TensorType, Value
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import FedModel, SessionModel
+from npuflow.onnx.serialised import serialised
 from npuflow.onnx.types import ELEMENTS as ONNX_TYPES
 from npuflow.place.partition import boundary, is_npu
 from npuflow.run.state import metadata as state_metadata
@@ -83,7 +84,7 @@ def without_functions(model: bytes) -> bytes:
     held.opset_import.extend(kept)
     held.graph.node.extend(plain.graph.node)
     held.graph.value_info.extend(plain.graph.value_info)
-    return bytes(held.SerializeToString(deterministic=True))
+    return serialised(held)
 
 
 def isolated(graph: Graph) -> tuple[SessionModel, dict[str, str]]:

@@ -23,7 +23,7 @@ from npuflow.input.pixels.pixels import Pixels, given, model_inputs, pixel_input
 from npuflow.input.preprocess import Preprocess, pixel_zeros
 from npuflow.input.text.model import TextModel
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, fields_of
 from npuflow.metrics import METRICS, Metric
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel
@@ -145,7 +145,7 @@ class _Named:
 
 def _quant(graph: Graph, name: str) -> Mapping[str, Any] | None:
     quant = graph.values[name].quant
-    return None if quant is None else asdict(quant)
+    return None if quant is None else fields_of(quant)
 
 
 def _real(array: Array, quant: Mapping[str, Any] | None) -> Array:

@@ -10,7 +10,7 @@ from npuflow.base.tables import canonical, read
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Project, log, part, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.types import quant_of
+from npuflow.ir.types import fields_of, quant_of
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize, Weights
@@ -86,8 +86,8 @@ class RoundedLayer(Artifact):
             "used": one.used,
             "pruned": one.pruned,
             "bias": weight.bias,
-            "quant": asdict(weight.quant),
-            "others": [asdict(other.quant) for other in self.others],
+            "quant": fields_of(weight.quant),
+            "others": [fields_of(other.quant) for other in self.others],
         }
         folder.json("about", {"layer": asdict(self.layer), **about})
         arrays = {"codes": weight.codes}
@@ -127,7 +127,7 @@ class Rounded(Artifact):
     def save(self, folder: Writer) -> None:
         names = list(self.weights)
         about = [
-            {"value": v, "bias": one.bias, "quant": asdict(one.quant)} for v, one in self.weights.items()
+            {"value": v, "bias": one.bias, "quant": fields_of(one.quant)} for v, one in self.weights.items()
         ]
         folder.json("weights", about)
         folder.json("corrections", [asdict(t) for t in self.trials])

@@ -16,7 +16,7 @@ from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import ends
-from npuflow.ir.types import QuantType, quant_of
+from npuflow.ir.types import QuantType, fields_of, quant_of
 from npuflow.quantise.config import Quantize, floats_alone
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -65,7 +65,7 @@ class Thresholds(Artifact):
         if self.endless:
             folder.json("endless", list(self.endless))
         if self.codes:
-            folder.json("codes", {name: asdict(quant) for name, quant in self.codes.items()})
+            folder.json("codes", {name: fields_of(quant) for name, quant in self.codes.items()})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:

@@ -9,7 +9,7 @@ from typing import Any
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import title
-from npuflow.ir.types import UNRANKED, QuantType
+from npuflow.ir.types import UNRANKED, QuantType, fields_of
 from npuflow.ir.views import Views
 from npuflow.place.host import HostWork
 from npuflow.program.codegen.data import DataStorage
@@ -20,7 +20,7 @@ from npuflow.search.plan import TilingPlan
 
 
 def quant_meta(quant: QuantType) -> dict[str, Any]:
-    found = asdict(quant)
+    found = fields_of(quant)
     return {**found, "scale": list(quant.scale), "zero_point": list(quant.zero_point)}
 
 
