@@ -1,6 +1,6 @@
-"""The bytes of a model. Protobuf's own writer doubles its buffer as it grows and copies it in the end: of a
-model with large tensors two and a half times the file, for seconds. Here these are written one after the
-other, between what lies before and behind them; the bytes are the same.
+"""The bytes of a model, whose large tensors are written one by one.
+
+Protobuf's own writer doubles its buffer as it grows, and copies it in the end.
 """
 
 from __future__ import annotations
