@@ -140,7 +140,7 @@ class Contest:
     allocation: Method
     level: int
     without: frozenset[str]
-    bound: float                          # cycles that no plan can beat
+    bound: float = inf                    # cycles that no plan can beat; inf: none is known
     best: Finalist | None = None
     tried: list[Tried] = field(default_factory=list)
     rows: WholeRows | None = None         # of caches, which tiles do not cut
