@@ -1,0 +1,141 @@
+"""Where values of a model have steps, and how many, by the number that a run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from npuflow.base.errors import ModelError, Where
+from npuflow.ir.graph import Graph
+from npuflow.ir.lengths import EACH, StepCount
+from npuflow.ir.op import Node
+from npuflow.ir.windows import Window
+
+RESIDUES = 4                              # lengths next to the most that are compared of layers with strides
+Shape = tuple[int, ...]
+
+
+class Steps(NamedTuple):
+    """Along which dimension a value has steps, and how many."""
+
+    axis: int
+    count: StepCount
+
+
+@dataclass
+class Sizes:
+    """Shapes of a model's values by number of steps. `at`: reads the model of so many; `known`: those that
+    have been read."""
+
+    at: Callable[[int], Graph]
+    least: int
+    most: int
+    known: dict[int, Graph] = field(default_factory=dict)
+
+    def graph(self, steps: int) -> Graph:
+        if steps not in self.known:
+            self.known[steps] = self.at(steps)
+        return self.known[steps]
+
+    def steps(self) -> dict[str, Steps]:
+        """Of the values that have as many steps as a run, or fewer behind strides."""
+        found, alike = dict[str, Steps](), dict[tuple[tuple[int, int], ...], StepCount | None]()
+        middle = (self.least + self.most) // 2
+        first = [self.graph(n) for n in dict.fromkeys((self.most, self.least, middle, self.most - 1))]
+        for value in first[0].values:
+            if any(value not in one.values for one in first):
+                continue
+            shapes = [one.type(value).shape for one in first]
+            apart = [d for d, sizes in enumerate(zip(*shapes, strict=False)) if len(set(sizes)) > 1]
+            if len(apart) != 1 or len({len(shape) for shape in shapes}) > 1:
+                continue
+            (axis,) = apart
+            key = tuple((n, one.type(value).shape[axis]) for n, one in self.known.items() if one in first)
+            if key not in alike:
+                alike[key] = self._count(value, axis)
+            count = alike[key]
+            if count is not None:
+                found[value] = Steps(axis, count)
+        return found
+
+    def _count(self, value: str, axis: int) -> StepCount | None:
+        """How many steps a dimension has; None where it has others than behind strides."""
+        def size(steps: int) -> int:
+            one = self.graph(steps)
+            shape = one.type(value).shape if value in one.values else ()
+            return shape[axis] if axis < len(shape) else 0
+
+        count = EACH if size(self.most) == self.most else self._behind(size)
+        fits = count is not None and all(count.of(n) == size(n) for n in list(self.known))
+        return count if fits else None
+
+    def _behind(self, size: Callable[[int], int]) -> StepCount | None:
+        most, least = size(self.most), size(self.least)
+        if not 0 < least < most:
+            return None
+        end = self._first(size, most, self.most)
+        if size(end - 1) != most - 1:
+            return None
+        begin = self._first(size, most - 1, end - 1)
+        # where it is the first of all lengths, the stride may be larger: any is right up to the most
+        stride = end - begin if begin > self.least else max(end - begin, self.most + 1 - end)
+        return StepCount(stride, stride * most - end)
+
+    def _first(self, size: Callable[[int], int], wanted: int, known: int) -> int:
+        """The least length of at least so many steps. `known`: one that has them."""
+        far, low = 1, known - 1
+        while low >= self.least and size(low) >= wanted:
+            known, far = low, 2 * far
+            low = max(known - far, self.least - 1)
+        while known - low > 1:
+            middle = (low + known) // 2
+            if size(middle) >= wanted:
+                known = middle
+            else:
+                low = middle
+        return known
+
+    def compared(self, steps: Mapping[str, Steps]) -> dict[int, Graph]:
+        """Networks of fewer steps that a network of the most is compared with."""
+        stride = max((own.count.stride for own in steps.values()), default=1)
+        wanted = {self.least, (self.least + self.most) // 2, self.most - 1}
+        if stride > 1:
+            wanted |= {self.most - k for k in range(1, min(stride, RESIDUES) + 1)}
+        return {n: self.graph(n) for n in sorted(wanted) if self.least <= n < self.most}
+
+
+def around(graph: Graph, node: Node, axis: int) -> tuple[int, int]:
+    """How many steps the windows of a layer reach before the first one, and behind the last one."""
+    windows: Sequence[Window] = node.op.windows(graph.type(node.inputs[0]).shape[2:])  # type: ignore[attr-defined]
+    own = windows[axis - 2]
+    return own.before, (own.out - 1) * own.stride + own.span - own.before - own.size
+
+
+def need_one_border(graph: Graph, others: Mapping[int, Graph], steps: Mapping[str, Steps], dim: str) -> None:
+    """A ModelError where a layer begins its first window elsewhere at some lengths, as those with a stride do
+    whose border is chosen for the length."""
+    for node, axis in windowed(graph, steps):
+        mine, most = around(graph, node, axis)[0], graph.type(node.inputs[0]).shape[axis]
+        for count, other in others.items():
+            twin = other.producer().get(node.outputs[0])
+            if twin is None or (theirs := around(other, twin, axis)[0]) == mine:
+                continue
+            stride = steps[node.outputs[0]].count.stride // steps[node.inputs[0]].count.stride
+            raise ModelError(
+                f"{dim} cannot be free: the border of {node.name} depends on the length",
+                where=Where(value=node.outputs[0]),
+                because=f"its first window begins {mine} before the first of {most} steps, and {theirs} "
+                f"before it where {dim} is {count}, as auto_pad SAME has it for a stride of {stride}",
+                hint=f"pads of the same width at all lengths, as of a Pad before it; or pad samples to a "
+                f"multiple of {stride} steps, with [model] shapes of these",
+                code="NF-MODEL-552",
+            )
+
+
+def windowed(graph: Graph, steps: Mapping[str, Steps]) -> Iterator[tuple[Node, int]]:
+    """Layers with windows along the steps, and the dimension that has these."""
+    for node in graph.nodes:
+        source = node.inputs[0] if node.inputs else ""
+        if source in steps and node.outputs[0] in steps and node.op.framed(steps[source].axis, 0, 0):
+            yield node, steps[source].axis
