@@ -71,6 +71,7 @@ def of_any_length(
     """A graph of the most steps along a dimension that runs fewer, too. `at`: reads the same of so many. A
     ModelError where it cannot."""
     sizes = Sizes(at, least, most, {most: graph})
+    sizes.need_least(dim)
     steps = sizes.steps()
     need_followed(graph, steps, sizes, dim)
     need_ports(graph, steps, sizes, dim)

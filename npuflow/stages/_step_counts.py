@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Protocol, cast
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.ir.graph import Graph
@@ -13,10 +13,16 @@ from npuflow.ir.op import Node
 from npuflow.ir.windows import Window
 
 RESIDUES = 4                              # lengths next to the most that are compared of layers with strides
-Shape = tuple[int, ...]
 
 
-class Steps(NamedTuple):
+class Windows(Protocol):
+    """A layer with windows."""
+
+    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]: ...
+
+
+@dataclass(frozen=True)
+class Steps:
     """Along which dimension a value has steps, and how many."""
 
     axis: int
@@ -96,6 +102,40 @@ class Sizes:
                 low = middle
         return known
 
+    def need_least(self, dim: str) -> None:
+        """A ModelError where the least length leaves nothing to the windows of a layer."""
+        fault = self._too_short(self.least)
+        if not fault:
+            return
+        short, least = self.least, self.most
+        while least - short > 1:
+            middle = (short + least) // 2
+            short, least = (middle, least) if self._too_short(middle) else (short, middle)
+        raise ModelError(
+            f"{dim} = {self.least} is too short", because=fault,
+            hint=f'[model] dims {dim} = "{least}..{self.most}"' if least < self.most
+            else f"[model] dims {dim} = {self.most}: one length",
+            code="NF-MODEL-553",
+        )
+
+    def _too_short(self, steps: int) -> str:
+        """Why a network of so many steps cannot be; an empty text of one that can."""
+        try:
+            graph = self.graph(steps)
+        except ModelError as fault:
+            return f"{fault.message}: {fault.because}" if fault.because else fault.message
+        made, whole = graph.producer(), self.graph(self.most)
+        for node in whole.nodes:
+            twin = made.get(node.outputs[0], node)
+            for axis in range(len(whole.type(node.inputs[0]).shape) if node.inputs and node.inputs[0] else 0):
+                if node.op.framed(axis, 0, 0) is None:
+                    continue
+                # a reader leaves to the host what it cannot read as windows
+                own = window(graph, twin, axis) if type(twin.op) is type(node.op) else None
+                if own is None or own.span > own.before + own.size + own.after:
+                    return f"{node.name} reads fewer steps than its windows have"
+        return ""
+
     def compared(self, steps: Mapping[str, Steps]) -> dict[int, Graph]:
         """Networks of fewer steps that a network of the most is compared with."""
         stride = max((own.count.stride for own in steps.values()), default=1)
@@ -105,10 +145,15 @@ class Sizes:
         return {n: self.graph(n) for n in sorted(wanted) if self.least <= n < self.most}
 
 
+def window(graph: Graph, node: Node, axis: int) -> Window:
+    """The windows of a layer along a dimension of what it reads."""
+    shape: Sequence[int] = graph.type(node.inputs[0]).shape
+    return cast(Windows, node.op).windows(shape[2:])[axis - 2]
+
+
 def around(graph: Graph, node: Node, axis: int) -> tuple[int, int]:
     """How many steps the windows of a layer reach before the first one, and behind the last one."""
-    windows: Sequence[Window] = node.op.windows(graph.type(node.inputs[0]).shape[2:])  # type: ignore[attr-defined]
-    own = windows[axis - 2]
+    own = window(graph, node, axis)
     return own.before, (own.out - 1) * own.stride + own.span - own.before - own.size
 
 

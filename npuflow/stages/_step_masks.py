@@ -31,12 +31,11 @@ def with_zeros_behind(
     rows = {count: _steps(net, graph, count) for count in dict.fromkeys(w.count for w in wanted.values())}
     for node in graph.nodes:
         if node.outputs in wanted:
-            source, (axis, count) = node.inputs[0], wanted[node.outputs]
-            rank, most = len(net.type(source).shape), net.type(source).shape[axis]
-            key = count, tuple(most if d == axis else 1 for d in range(rank))
+            source, own = node.inputs[0], wanted[node.outputs]
+            sizes, row = net.type(source).shape, rows[own.count]
+            key = own.count, tuple(size if d == own.axis else 1 for d, size in enumerate(sizes))
             if key not in masks:
-                name = net.free(f"{rows[count]}:along")
-                (masks[key],) = net.add(OPS["reshape"](key[1]), (rows[count],), (name,))
+                (masks[key],) = net.add(OPS["reshape"](key[1]), (row,), (net.free(f"{row}:along"),))
             if source not in masked:
                 ends = (source, masks[key]), (net.free(f"{source}:steps"),)
                 (masked[source],) = net.add(OPS["mul"](), *ends, node.origin)

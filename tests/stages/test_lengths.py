@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +192,18 @@ def test_a_border_that_begins_elsewhere_at_other_lengths_is_refused(tmp_path: Pa
     with pytest.raises(ModelError, match=r"the border of c depends on the length") as fault:
         read(table, path, table.bindings)
     assert fault.value.code == "NF-MODEL-552" and "multiple of 2 steps" in fault.value.hint
+
+
+@pytest.mark.parametrize(("name", "least"), [
+    ("no border", 7), ("the largest of some steps, and the mean", 4),
+])
+def test_a_range_that_begins_too_low_says_where_it_may_begin(tmp_path: Path, name: str, least: int) -> None:
+    path = model_at(tmp_path / "net.onnx", *BODIES[name])
+    table = ModelTable(path=FilePath(str(path), path), dims={"T": f"1..{MOST}"})
+    with pytest.raises(ModelError, match=r"T = 1 is too short") as fault:
+        read(table, path, table.bindings)
+    assert fault.value.code == "NF-MODEL-553" and f'T = "{least}..{MOST}"' in fault.value.hint
+    assert read(replace(table, dims={"T": f"{least}..{MOST}"}), path, table.bindings).reading.graph.lengths
 
 
 @pytest.mark.parametrize("said", ["1..x", "9..3", "0..3"])
