@@ -19,6 +19,14 @@ class StepCount:
     def of(self, steps: int) -> int:
         return (steps + self.more) // self.stride
 
+    def behind(self, stride: int, more: int) -> StepCount:
+        """Behind a further layer, which makes (steps + `more`) // `stride` of the steps that there are."""
+        return StepCount(self.stride * stride, self.more + self.stride * more)
+
+    def reached(self, beyond: int) -> int:
+        """How many steps of the length beyond its last one are needed for so many of these beyond theirs."""
+        return self.more + self.stride * (beyond - 1) + 1
+
 
 EACH = StepCount()                        # as many as a run has
 
@@ -27,7 +35,7 @@ EACH = StepCount()                        # as many as a run has
 class Length:
     """An input that says how many steps a run has, from `least` to `most`. The graph is that of the most:
     what a port has behind the last step is filling, along its axis in `axes` (by names of ports). `counts`:
-    of ports that have another number of steps; `inner`: of recurrent layers behind strides."""
+    of ports that have another number of steps; `inner`: of layers behind strides that end there."""
 
     name: str
     least: int

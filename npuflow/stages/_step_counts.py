@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.ir.graph import Graph
 from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.op import Node
-from npuflow.ir.windows import Window
+from npuflow.ir.windows import Window, Windows
 
 RESIDUES = 4                              # lengths next to the most that are compared of layers with strides
-
-
-class Windows(Protocol):
-    """A layer with windows."""
-
-    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]: ...
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,12 @@ def with_zeros_behind(
                 (masked[source],) = net.add(OPS["mul"](), *ends, node.origin)
             node = replace(node, inputs=(masked[source], *node.inputs[1:]))
         net.nodes.append(node)
-    return graph.replaced(nodes=tuple(net.nodes), values=net.values, consts=net.consts)
+    (length,) = graph.lengths
+    inner = dict.fromkeys((*length.inner, *(count for count in rows if count != EACH)))
+    return graph.replaced(
+        nodes=tuple(net.nodes), values=net.values, consts=net.consts,
+        lengths=(replace(length, inner=tuple(inner)),),
+    )
 
 
 def _looking_ahead(

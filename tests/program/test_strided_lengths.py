@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 
 import numpy as np
 import onnxruntime
@@ -20,6 +21,7 @@ from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.run.interpret import Interpreter
 from npuflow.runner.simulated import ProgramRunner
+from npuflow.schedule.chunks import chunk_sizes, chunked, whole_layers
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
 from tests.networks import free_lengths
@@ -35,6 +37,7 @@ NETWORKS: Mapping[str, Case] = {          # with the least steps, those behind s
     "two strides, both directions": (free_lengths.strided_lstm, 1, StepCount(4, 3), True),
     "no border": (partial(free_lengths.strided_gru, pads="0,0"), 5, StepCount(2, -3), False),
     "pooling": (free_lengths.strided_pool, 6, StepCount(6, 0), True),
+    "spectra": (free_lengths.strided_pictures, 1, StepCount(4, 3), True),
     "a border in front": (partial(free_lengths.strided_gru, pads="4,0"), 1, StepCount(2, 1), False),
 }
 
@@ -77,7 +80,7 @@ def check(name: str, most: int, lengths: list[int], size: int = 0) -> None:
     make, least, count, zeros = NETWORKS[name]
     graph, feeds, ranges = free_length(make, most, TARGET, zeros=zeros, least=least)
     (length,) = graph.lengths
-    assert dict(length.counts) == {"y": count} and length.inner == (count,)
+    assert dict(length.counts) == {"y": count} and length.inner[0] == count
     assert from_text(to_text(graph), graph.consts) == graph
     found = [counted(graph, loop) for loop in loops(graph)]
     assert found and all(own is not None and own.count == count for own in found)
@@ -96,8 +99,21 @@ def test_programs_behind_strides_give_the_bits_of_each_length(name: str) -> None
     check(name, MOST, sorted({NETWORKS[name][1], 7, 31, 40, 41, 42, 43, MOST - 1, MOST}))
 
 
+@pytest.mark.parametrize(("name", "most"), often(product(NETWORKS, (2 * MOST, 2 * MOST + 1, 199)), 5))
+def test_strided_layers_run_in_chunks(name: str, most: int) -> None:
+    make, least, count, zeros = NETWORKS[name]
+    graph, *_ = free_length(make, most, TARGET, zeros=zeros, least=least)
+    sizes = chunk_sizes(graph)
+    assert sizes and not whole_layers(graph) and all(size % count.stride == 0 for size in sizes)
+    made = chunked(graph, sizes[-1])
+    strided = [n for n in made.nodes if max(getattr(n.op, "strides", ()), default=1) > 1]
+    inner = {o for loop in loops(made) for i in loop.nodes for o in made.nodes[i].outputs}
+    assert strided and all(n.outputs[0] in inner for n in strided)
+    check(name, most, sorted({least, 7, 47, 48, 49, most // 2, most - 1, most}), sizes[-1])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
-def test_fifty_lengths(name: str) -> None:
+@pytest.mark.parametrize(("name", "size"), list(product(NETWORKS, (0, 12))))
+def test_fifty_lengths(name: str, size: int) -> None:
     least, most = NETWORKS[name][1], 2 * MOST + 1
-    check(name, most, np.unique(np.linspace(least, most, 50).astype(int)).tolist())
+    check(name, most, np.unique(np.linspace(least, most, 50).astype(int)).tolist(), size)
