@@ -28,13 +28,16 @@ FEWEST = 12                               # chunks: of fewer steps a loop is wri
 def chunk_sizes(graph: Graph) -> tuple[int, ...]:
     """Steps of a chunk that may be worth a plan, the most first: next to each of `SIZES` one that divides the
     most steps, where it is no less than half of it. Else, and where chunks make again what windows read
-    around them, that size, or as many steps as `FEWEST` chunks have. None: no layer outside loops works step
-    by step."""
+    around them, that size, or as many steps as `FEWEST` chunks have; behind strides the next whole number of
+    steps there. None: no layer outside loops works step by step."""
     if not graph.lengths or not (groups := (made := _Chunks.of(graph)).groups):
         return ()
     most, (before, behind) = graph.lengths[0].most, widest(*(g.halo for g in groups))
-    each = made.own.stride(made.own.steps)
     least, limit = max(SIZES[-1] // 2, before, behind), (most - max(behind, 1)) // (FEWEST - 1)
+    each = made.own.stride(made.own.steps)
+    if each > 1:
+        wholes = dict.fromkeys(each * max(min(size, limit) // each, -(-least // each)) for size in SIZES)
+        return tuple(n for n in wholes if all(made.count(g, n) >= FEWEST for g in groups))
     again = any(halo != NO_HALO for g in groups for halo in g.around.values())
     fit = [n for n in range(least, 2 * SIZES[0]) if most % n == 0 and most // n >= FEWEST]
     found = list[int]()
@@ -42,12 +45,7 @@ def chunk_sizes(graph: Graph) -> tuple[int, ...]:
         near = min(fit, key=lambda n: abs(n - size), default=0)
         size = min(size, limit)
         found.append(near if 2 * near >= size and not again else max(size, least))
-    fitting = dict.fromkeys(size for size in found if size <= limit or size in fit)
-    if each == 1:
-        return tuple(fitting)
-    # of whole steps behind all strides, and of as many chunks
-    wholes = dict.fromkeys(each * max(size // each, -(-least // each)) for size in found)
-    return tuple(n for n in wholes if all(made.count(g, n) >= FEWEST for g in groups))
+    return tuple(dict.fromkeys(size for size in found if size <= limit or size in fit))
 
 
 def chunked(graph: Graph, size: int) -> Graph:
