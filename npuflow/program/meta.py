@@ -44,7 +44,7 @@ from typing import Any
 
 from npuflow.base.errors import ModelError
 from npuflow.hw.elements import TABLE
-from npuflow.input.data.lengths import steps_of_port
+from npuflow.ir.lengths import StepCount
 
 CONTAINERS = {
     row.name: row.bytes
@@ -140,7 +140,7 @@ def _lengths(meta: Mapping[str, Any]) -> None:
         need(_strides(strides), "strides of steps are no pairs of numbers")
         good = isinstance(axes, dict) and strides.keys() <= axes.keys() and all(
             name in ports and natural(axis, len(ports[name] or ()) - 1)
-            and ports[name][axis] == steps_of_port(row, name, most) for name, axis in axes.items()
+            and ports[name][axis] == StepCount(*strides.get(name, ())).of(most) for name, axis in axes.items()
         )
         need(good, "an axis of steps is of no port, or has another length")
     need(_texts(meta.get("cleared")), "what is cleared is no list of names")
