@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -10,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from npuflow.base.errors import ModelError
 from npuflow.checks.agreement import compare
 from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
@@ -110,6 +112,16 @@ def test_strided_layers_run_in_chunks(name: str, most: int) -> None:
     inner = {o for loop in loops(made) for i in loop.nodes for o in made.nodes[i].outputs}
     assert strided and all(n.outputs[0] in inner for n in strided)
     check(name, most, sorted({least, 7, 47, 48, 49, most // 2, most - 1, most}), sizes[-1])
+
+
+@pytest.mark.parametrize("strides", [{"y": [0, 1]}, {"y": [2, 2]}, {"y": [2]}, {"z": [2, 1]}, [2, 1]])
+def test_metadata_of_other_strides_are_an_error(strides: object) -> None:
+    graph, *_ = free_length(free_lengths.strided_gru, 24, TARGET)
+    program = program_in_chunks(graph, 0)
+    (length,) = program.meta["lengths"]
+    broken = {**program.meta, "lengths": [{**length, "strides": strides}]}
+    with pytest.raises(ModelError, match=r"step"):
+        Program.from_bytes(replace(program, meta=broken).to_bytes())
 
 
 @pytest.mark.slow
