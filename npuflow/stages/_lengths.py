@@ -19,7 +19,7 @@ from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.run.floats import FloatRun
-from npuflow.stages._step_counts import Sizes, Steps, need_one_border
+from npuflow.stages._step_counts import Sizes, Steps, need_one_border, windowed
 from npuflow.stages._step_masks import counts_table, with_zeros_behind
 
 RECURRENT = ("host:lstm", "host:gru", "host:rnn")
@@ -77,16 +77,25 @@ def of_any_length(
     need_ports(graph, steps, sizes, dim)
     shorter = sizes.compared(steps)
     need_one_border(graph, shorter, steps, dim)
-    made = with_length(graph, steps, dim, least, most)
+    made = whole = with_length(graph, steps, dim, least, most)
     fault = mixing(made, shorter)
-    for pooling in (False, True):
-        if fault is None:
-            break
-        made = with_zeros_behind(made, steps, shorter, pooling)
+    if fault is not None:
+        made = with_zeros_behind(whole, steps, shorter)
+        fault = mixing(made, shorter)
+    if fault is not None and (pooled := from_zero_on(shorter[most - 1], steps)):
+        made = with_zeros_behind(whole, steps, shorter, pooled)
         fault = mixing(made, shorter)
     if fault is not None:
         raise fault
     return made
+
+
+def from_zero_on(graph: Graph, steps: Mapping[str, Steps]) -> set[str]:
+    """Values that pooling reads along the steps, and that are 0 or more: a border of zeros, or none, is the
+    same to the largest of them. `graph`: of one length."""
+    read = {node.inputs[0] for node, _ in windowed(graph, steps) if node.op.algebra != "convolution"}
+    found = FloatRun.of(graph, tuple(sorted(read))).run(noise({i: graph.type(i) for i in graph.inputs}, 0))
+    return {value for value in read if value in found and found[value].min(initial=0) >= 0}
 
 
 def mixing(graph: Graph, shorter: Mapping[int, Graph]) -> ModelError | None:

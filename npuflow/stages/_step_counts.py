@@ -12,7 +12,8 @@ from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.op import Node
 from npuflow.ir.windows import Window, Windows
 
-RESIDUES = 4                              # lengths next to the most that are compared of layers with strides
+NEXT = 2                                  # lengths below the most that are compared of layers with strides
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,30 @@ class Steps:
 
 @dataclass
 class Sizes:
-    """Shapes of a model's values by number of steps. `at`: reads the model of so many; `known`: those that
-    have been read."""
+    """Shapes of a model's values by number of steps. `at`: reads the model of so many; `known`: models that
+    have been read and are kept, and `shapes` those of all."""
 
     at: Callable[[int], Graph]
     least: int
     most: int
     known: dict[int, Graph] = field(default_factory=dict)
+    shapes: dict[int, Mapping[str, Shape]] = field(default_factory=dict)
 
     def graph(self, steps: int) -> Graph:
         if steps not in self.known:
             self.known[steps] = self.at(steps)
         return self.known[steps]
 
+    def shape(self, value: str, steps: int) -> Shape:
+        """Of a value in the model of so many steps; () where that has no such value."""
+        if steps not in self.shapes:
+            one = self.known[steps] if steps in self.known else self.at(steps)
+            self.shapes[steps] = {v: one.type(v).shape for v in one.values}
+        return self.shapes[steps].get(value, ())
+
     def steps(self) -> dict[str, Steps]:
         """Of the values that have as many steps as a run, or fewer behind strides."""
-        found, alike = dict[str, Steps](), dict[tuple[tuple[int, int], ...], StepCount | None]()
+        found, alike = dict[str, Steps](), dict[Shape, StepCount | None]()
         middle = (self.least + self.most) // 2
         first = [self.graph(n) for n in dict.fromkeys((self.most, self.least, middle, self.most - 1))]
         for value in first[0].values:
@@ -51,7 +60,7 @@ class Sizes:
             if len(apart) != 1 or len({len(shape) for shape in shapes}) > 1:
                 continue
             (axis,) = apart
-            key = tuple((n, one.type(value).shape[axis]) for n, one in self.known.items() if one in first)
+            key = tuple(shape[axis] for shape in shapes)
             if key not in alike:
                 alike[key] = self._count(value, axis)
             count = alike[key]
@@ -62,12 +71,11 @@ class Sizes:
     def _count(self, value: str, axis: int) -> StepCount | None:
         """How many steps a dimension has; None where it has others than behind strides."""
         def size(steps: int) -> int:
-            one = self.graph(steps)
-            shape = one.type(value).shape if value in one.values else ()
+            shape = self.shape(value, steps)
             return shape[axis] if axis < len(shape) else 0
 
         count = EACH if size(self.most) == self.most else self._behind(size)
-        fits = count is not None and all(count.of(n) == size(n) for n in list(self.known))
+        fits = count is not None and all(count.of(n) == size(n) for n in {*self.known, *self.shapes})
         return count if fits else None
 
     def _behind(self, size: Callable[[int], int]) -> StepCount | None:
@@ -135,7 +143,7 @@ class Sizes:
         stride = max((own.count.stride for own in steps.values()), default=1)
         wanted = {self.least, (self.least + self.most) // 2, self.most - 1}
         if stride > 1:
-            wanted |= {self.most - k for k in range(1, min(stride, RESIDUES) + 1)}
+            wanted |= {self.most - k for k in range(1, min(stride, NEXT) + 1)}
         return {n: self.graph(n) for n in sorted(wanted) if self.least <= n < self.most}
 
 

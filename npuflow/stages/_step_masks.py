@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,13 +17,13 @@ from npuflow.stages._step_counts import Steps, around, windowed
 
 
 def with_zeros_behind(
-    graph: Graph, steps: Mapping[str, Steps], others: Mapping[int, Graph], pooling: bool = False
+    graph: Graph, steps: Mapping[str, Steps], others: Mapping[int, Graph], pooled: Collection[str] = ()
 ) -> Graph:
     """The graph of any length, whose convolutions read zeros behind the last step as they do in a network of
     so many steps, where their border is: what other layers make of filling there is multiplied by 0.
-    `steps`: where values have them; `others`: networks of other lengths; `pooling`: that reads zeros there,
-    too, of which the largest of numbers from 0 on is the same. The graph itself where none needs it."""
-    wanted = dict(_looking_ahead(graph, steps, others, pooling))
+    `steps`: where values have them; `others`: networks of other lengths; `pooled`: values of which pooling
+    reads zeros there, too. The graph itself where none needs it."""
+    wanted = dict(_looking_ahead(graph, steps, others, pooled))
     if not wanted or graph.type(graph.lengths[0].name).size > 1:
         return graph
     net, masked = Builder.over(graph), dict[str, str]()
@@ -50,14 +50,14 @@ def with_zeros_behind(
 
 
 def _looking_ahead(
-    graph: Graph, steps: Mapping[str, Steps], others: Mapping[int, Graph], pooling: bool
+    graph: Graph, steps: Mapping[str, Steps], others: Mapping[int, Graph], pooled: Collection[str]
 ) -> Iterator[tuple[tuple[str, ...], Steps]]:
     """Layers whose windows reach behind the last step at some length, by what they make, over what another
     layer makes; and where that has steps."""
     makers = {n: one.producer() for n, one in others.items()}
     for node, axis in windowed(graph, steps):
         source, name = node.inputs[0], node.outputs[0]
-        if source in graph.inputs or not (pooling or node.op.algebra == "convolution"):
+        if source in graph.inputs or not (source in pooled or node.op.algebra == "convolution"):
             continue
         twins = ((one, makers[n].get(name)) for n, one in others.items())
         reach = (around(one, twin, axis)[1] for one, twin in twins if twin is not None)
