@@ -15,7 +15,7 @@ from npuflow.base.errors import ModelError
 from npuflow.checks.agreement import compare
 from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import StepCount
+from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.loops import counted, loops
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array
@@ -30,7 +30,7 @@ from tests.networks import free_lengths
 from tests.networks.looped import Range, free_length
 from tests.program.test_chunks import program_in_chunks, sample
 from tests.program.test_repeats import TARGET
-from tests.tiers import often
+from tests.tiers import often, tiered
 
 MOST, LOOPED = 96, 8                    # LOOPED: steps of a layer that is a loop at its own length, too
 Case = tuple[Callable[[int], bytes], int, StepCount, bool]
@@ -50,11 +50,11 @@ def sqnr(wanted: Array, found: Array) -> float:
 
 
 def check_lengths(
-    name: str, graph: Graph, ranges: Mapping[str, Range], program: Program, lengths: list[int]
+    case: Case, graph: Graph, ranges: Mapping[str, Range], program: Program, lengths: list[int]
 ) -> None:
     """The bits of the integer network of so many steps, and the numbers of the float network, within the
     noise of 8 bits; no hazards."""
-    make, least, _, zeros = NETWORKS[name]
+    make, least, count, zeros = case
     runner, (length,), entries = ProgramRunner(program), graph.lengths, program.meta["lengths"]
     feeds = {i: np.zeros(graph.type(i).shape, np.float32) for i in graph.inputs if i != length.name}
     feeds[length.name] = np.zeros(graph.type(length.name).shape, np.int32)
@@ -65,7 +65,7 @@ def check_lengths(
         short = program.at({length.name: steps})
         assert not hazards_of(short, order_of(short)), steps
         given = {"x": feed["x"][..., :steps]}
-        if length.inner[0].of(steps) >= LOOPED:
+        if count.of(steps) >= LOOPED:
             alone, *_ = free_length(make, steps, TARGET, ranges, zeros, max(least, steps - 12))
             said = {alone.lengths[0].name: np.full_like(feed[length.name], steps)}
             reference = Interpreter(alone, TARGET.numerics).run({**given, **said})
@@ -78,11 +78,11 @@ def check_lengths(
         assert sqnr(real, found["y"]) > 15, (steps, sqnr(real, found["y"]))
 
 
-def check(name: str, most: int, lengths: list[int], size: int = 0) -> None:
-    make, least, count, zeros = NETWORKS[name]
+def check(case: Case, most: int, lengths: list[int], size: int = 0) -> None:
+    make, least, count, zeros = case
     graph, feeds, ranges = free_length(make, most, TARGET, zeros=zeros, least=least)
     (length,) = graph.lengths
-    assert dict(length.counts) == {"y": count} and length.inner[0] == count
+    assert count == EACH or (dict(length.counts) == {"y": count} and length.inner[0] == count)
     assert from_text(to_text(graph), graph.consts) == graph
     found = [counted(graph, loop) for loop in loops(graph)]
     assert found and all(own is not None and own.count == count for own in found)
@@ -90,7 +90,7 @@ def check(name: str, most: int, lengths: list[int], size: int = 0) -> None:
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, TARGET.numerics, [feeds])
     assert not [c for c in checks if c.different or c.executor]
-    check_lengths(name, graph, ranges, program, lengths)
+    check_lengths(case, graph, ranges, program, lengths)
     middle = max(least, most // 2)
     short, whole = (timeline_of(p, order_of(p)).cycles for p in (program.at({length.name: middle}), program))
     assert short < whole
@@ -98,7 +98,7 @@ def check(name: str, most: int, lengths: list[int], size: int = 0) -> None:
 
 @pytest.mark.parametrize("name", often(NETWORKS, 2))
 def test_programs_behind_strides_give_the_bits_of_each_length(name: str) -> None:
-    check(name, MOST, sorted({NETWORKS[name][1], 7, 31, 40, 41, 42, 43, MOST - 1, MOST}))
+    check(NETWORKS[name], MOST, sorted({NETWORKS[name][1], 7, 31, 40, 41, 42, 43, MOST - 1, MOST}))
 
 
 @pytest.mark.parametrize(("name", "most"), often(product(NETWORKS, (2 * MOST, 2 * MOST + 1, 199)), 5))
@@ -111,7 +111,7 @@ def test_strided_layers_run_in_chunks(name: str, most: int) -> None:
     strided = [n for n in made.nodes if max(getattr(n.op, "strides", ()), default=1) > 1]
     inner = {o for loop in loops(made) for i in loop.nodes for o in made.nodes[i].outputs}
     assert strided and all(n.outputs[0] in inner for n in strided)
-    check(name, most, sorted({least, 7, 47, 48, 49, most // 2, most - 1, most}), sizes[-1])
+    check(NETWORKS[name], most, sorted({least, 7, 47, 48, 49, most // 2, most - 1, most}), sizes[-1])
 
 
 @pytest.mark.parametrize("strides", [{"y": [0, 1]}, {"y": [2, 2]}, {"y": [2]}, {"z": [2, 1]}, [2, 1]])
@@ -128,4 +128,15 @@ def test_metadata_of_other_strides_are_an_error(strides: object) -> None:
 @pytest.mark.parametrize(("name", "size"), list(product(NETWORKS, (0, 12))))
 def test_fifty_lengths(name: str, size: int) -> None:
     least, most = NETWORKS[name][1], 2 * MOST + 1
-    check(name, most, np.unique(np.linspace(least, most, 50).astype(int)).tolist(), size)
+    check(NETWORKS[name], most, np.unique(np.linspace(least, most, 50).astype(int)).tolist(), size)
+
+
+@pytest.mark.parametrize("seed", tiered(range(40), 6))
+def test_random_strides(seed: int) -> None:
+    make, most = partial(free_lengths.random_strides, seed), 192 + seed % 9
+    graph, *_ = free_length(make, most, TARGET, zeros=True, least=40)
+    (length,), sizes = graph.lengths, chunk_sizes(graph)
+    count = dict(length.counts).get("y", EACH)
+    lengths = np.random.default_rng(seed).integers(40, most, 4).tolist()
+    size = sizes[seed % len(sizes)] if sizes else 0
+    check((make, 40, count, True), most, sorted({40, 41, most - 1, most, *lengths}), size)
