@@ -65,8 +65,8 @@ def check_lengths(
         short = program.at({length.name: steps})
         assert not hazards_of(short, order_of(short)), steps
         given = {"x": feed["x"][..., :steps]}
-        if count.of(steps) >= LOOPED:
-            alone, *_ = free_length(make, steps, TARGET, ranges, zeros, max(least, steps - 12))
+        if count.of(steps) >= LOOPED and count.of(steps) > count.of(least):
+            alone, *_ = free_length(make, steps, TARGET, ranges, zeros, least)
             said = {alone.lengths[0].name: np.full_like(feed[length.name], steps)}
             reference = Interpreter(alone, TARGET.numerics).run({**given, **said})
         else:                             # steps are written out there, as other layers
