@@ -64,7 +64,7 @@ def check_lengths(
         found = cut(entries, feed, found)
         short = program.at({length.name: steps})
         assert not hazards_of(short, order_of(short)), steps
-        given = {"x": feed["x"][..., :steps]}
+        given = {"x": feed["x"][(slice(None),) * dict(length.axes)["x"] + (slice(steps),)]}
         if count.of(steps) >= LOOPED and count.of(steps) > count.of(least):
             alone, *_ = free_length(make, steps, TARGET, ranges, zeros, least)
             said = {alone.lengths[0].name: np.full_like(feed[length.name], steps)}
