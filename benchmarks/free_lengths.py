@@ -4,7 +4,9 @@
 
 Networks of 64 states on edge-4t, 8 bits: an LSTM between dense layers, a convolution of five steps before a
 GRU, both directions of an LSTM before a dense layer, two convolutions of five and three steps before a GRU,
-a convolution of five steps between two GRUs. They take up to 512 steps; one takes 509, a prime number. Rows:
+a convolution of five steps between two GRUs, a convolution of five steps and stride 2 before a GRU, two of
+three steps and stride 2 before both directions of an LSTM. They take up to 512 steps; one takes 509, a prime
+number. Rows:
 cycles of the clock at some lengths, whole layers, and chunks of several sizes; what the stage `chunked` takes
 is marked. Bound: that of the network of so many steps (docs/explanation/bounds.md). `--check` runs what is
 taken at 50 lengths on the simulator: outputs that differ from the integer reference of whole layers, and
@@ -25,6 +27,7 @@ from shapes import target_named
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from npuflow.hw.target import Target
+from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.ir.unroll import rolled
@@ -52,7 +55,12 @@ NETWORKS: Mapping[str, Callable[[int], bytes]] = {
     "LSTM, 509 steps": partial(free_lengths.lstm, states=64, inputs=64),
     "Conv + Conv + GRU": partial(free_lengths.conv_stack, states=64, inputs=40, channels=64),
     "GRU + Conv + GRU": partial(free_lengths.conv_between, states=64, inputs=64),
+    "strided Conv + GRU": partial(free_lengths.strided_gru, states=64, inputs=40, channels=64),
+    "2 strided Conv + bidirectional LSTM": partial(
+        free_lengths.strided_lstm, states=64, inputs=40, channels=64
+    ),
 }
+ZEROS = {"Conv + Conv + GRU", "2 strided Conv + bidirectional LSTM"}      # of convolutions, behind a run
 HEAD = f"""# Programs of a free length: layers outside loops in chunks
 
 {(__doc__ or "").partition("``" + "`")[0].split(chr(10) * 2, 2)[2].strip()}
@@ -82,19 +90,18 @@ def bound(make: Callable[[int], bytes], steps: int, target: Target) -> float:
 def different(graph: Graph, feeds: Mapping[str, Array], program: Program, target: Target) -> tuple[int, int]:
     """Lengths whose outputs are not those of the reference, and hazards, of some lengths."""
     reference, runner, wrong, found = Interpreter(graph, target.numerics), ProgramRunner(program), 0, 0
-    (length,), axes = graph.lengths, program.meta["lengths"][0]["axes"]
+    (length,), entries = graph.lengths, program.meta["lengths"]
     for steps in np.linspace(1, length.most, TRIED).astype(int).tolist():
         short, feed = program.at({length.name: steps}), sample(graph, feeds, steps)
         found += len(hazards_of(short, order_of(short)))
-        wanted, (made,) = reference.run(feed), runner.run_fed([feed])
-        cuts = {name: (slice(None),) * axes[name] + (slice(0, steps),) for name in made}
-        wrong += any(not np.array_equal(made[n][cut], wanted[n][cut]) for n, cut in cuts.items())
+        wanted, made = (cut(entries, feed, one) for one in (reference.run(feed), *runner.run_fed([feed])))
+        wrong += any(not np.array_equal(made[name], wanted[name]) for name in made)
     return wrong, found
 
 
 def rows(name: str, check: bool) -> list[str]:
     target, make, most = target_named("edge-4t"), NETWORKS[name], PRIME if str(PRIME) in name else MOST
-    graph, feeds, _ = free_length(make, most, target, zeros="Conv + Conv" in name)
+    graph, feeds, _ = free_length(make, most, target, zeros=name in ZEROS)
     programs = {size: program_of(graph, target, size) for size in (0, *chunk_sizes(graph))}
     taken = {size: [cycles(p, graph, n) for n in (most, most // FEW)] for size, p in programs.items()}
     whole, lengths = taken[0], [n for n in LENGTHS if n < PRIME or n == most]

@@ -17,8 +17,8 @@ from npuflow.ir.types import TensorType, Value
 @dataclass(frozen=True)
 class ChunkSteps:
     """Of a value in a loop over chunks: along dimension `axis` it has `rows` parts for each of the `most`
-    steps. A chunk has `size` steps, but the `last` one, by its number, all that are left; and as many
-    `before` and `behind` these as others need of it."""
+    steps, which behind strides are fewer than a sample has. A chunk has `size` of them, but the `last` one,
+    by its number, all that are left; and as many `before` and `behind` these as others need of it."""
 
     axis: int
     rows: int
@@ -74,10 +74,11 @@ def on_chunk(site: OpContext, chunks: Mapping[str, ChunkSteps], chunk: int) -> N
 def _windowed(op: Op, source: ChunkSteps, result: ChunkSteps, chunk: int) -> Op:
     """An operator that reads more steps than it makes: a window, which has a border where there are no
     steps, or a part of a chunk."""
-    (begin, end), (first, last) = source.steps(chunk), result.steps(chunk)
-    before = source.before - result.before - (first - begin)
-    behind = source.behind - result.behind - (end - last)
-    return op.framed(source.axis, before, behind) or part_of(source, result, chunk)
+    (begin, end), (first, last), each = source.steps(chunk), result.steps(chunk), source.size // result.size
+    before = source.before - each * result.before - (each * first - begin)
+    behind = source.behind - each * result.behind - (end - each * last)
+    # windows that go on by several steps may leave out the last ones
+    return op.framed(source.axis, before, max(behind, 0)) or part_of(source, result, chunk)
 
 
 def part_of(source: ChunkSteps, result: ChunkSteps, chunk: int | None = None) -> Op:

@@ -13,7 +13,7 @@ from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
 from npuflow.ir.borders import carries
 from npuflow.ir.chunk import ChunkSteps
-from npuflow.ir.lengths import Length
+from npuflow.ir.lengths import EACH, Length, StepCount
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.rings import Ring
 from npuflow.ir.types import Array, QuantType, TensorType, Value
@@ -24,13 +24,14 @@ ROUND = 2                                 # steps of a round of a loop
 @dataclass(frozen=True)
 class CountedSteps:
     """That an input says how many steps of a loop run: its name; whether they are the `last` ones, else the
-    first; how many of the input's steps one of the loop's has; and how many steps `beyond` those of the input
-    are read."""
+    first; how many of the input's steps one of the loop's has; how many steps `beyond` those of the input
+    are read; and how many there are of the input's, behind strides (`count`)."""
 
     length: str
     last: bool
     size: int = 1
     beyond: int = 0
+    count: StepCount = EACH
 
 
 @dataclass(frozen=True)

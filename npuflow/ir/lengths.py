@@ -9,19 +9,54 @@ _NAME = re.compile(r"(.+)<=(\d+)")
 
 
 @dataclass(frozen=True)
+class StepCount:
+    """How many steps there are behind layers that go on by several: (steps + `more`) // `stride` of them. So
+    it is behind one window, floor((steps + border - kernel) / stride) + 1, and behind one after the other."""
+
+    stride: int = 1
+    more: int = 0
+
+    def of(self, steps: int) -> int:
+        return (steps + self.more) // self.stride
+
+    def behind(self, stride: int, more: int) -> StepCount:
+        """Behind a further layer, which makes (steps + `more`) // `stride` of the steps that there are."""
+        return StepCount(self.stride * stride, self.more + self.stride * more)
+
+    def reached(self, beyond: int) -> int:
+        """How many steps of the length beyond its last one are needed for so many of these beyond theirs."""
+        return self.more + self.stride * (beyond - 1) + 1
+
+
+EACH = StepCount()                        # as many as a run has
+
+
+@dataclass(frozen=True)
 class Length:
     """An input that says how many steps a run has, from `least` to `most`. The graph is that of the most:
-    what a port has behind the last step is filling, along its axis in `axes` (by names of ports)."""
+    what a port has behind the last step is filling, along its axis in `axes` (by names of ports). `counts`:
+    of ports that have another number of steps; `inner`: of layers behind strides that end there."""
 
     name: str
     least: int
     most: int
     axes: tuple[tuple[str, int], ...] = ()
+    counts: tuple[tuple[str, StepCount], ...] = ()
+    inner: tuple[StepCount, ...] = ()
 
     @property
     def dim(self) -> str:
         """The dimension's name in the model."""
         return self.name.rpartition("<=")[0]
+
+    def steps_like(self, steps: int) -> StepCount | None:
+        """How many steps there are of what has so many in the most; None: it has no steps. At least as many
+        where that may be several numbers."""
+        found = [one for one in (EACH, *self.inner) if one.of(self.most) == steps]
+        if len(found) < 2:
+            return found[0] if found else None
+        stride, every = max(one.stride for one in found), range(self.least, self.most + 1)
+        return StepCount(stride, max(stride * one.of(n) - n for one in found for n in every))
 
 
 def length_name(dim: str, most: int) -> str:

@@ -197,8 +197,9 @@ def counted(graph: Graph, loop: Loop) -> CountedSteps | None:
     back = {own.reverse for side, own in ends if side in ("slice", "stack")}
     read = [graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
     for length in graph.lengths if len(back) == 1 else ():
-        if loop.steps == length.most and any(_decided(graph, value, length.name) for value in read):
-            return CountedSteps(length.name, back.pop())
+        count = length.steps_like(loop.steps)
+        if count is not None and any(_decided(graph, value, length.name) for value in read):
+            return CountedSteps(length.name, back.pop(), count=count)
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from npuflow.base.errors import InputError
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import Length
+from npuflow.ir.lengths import Length, StepCount
 from npuflow.ir.op import OPS, Node, Op, Param
 from npuflow.ir.rings import Ring
 from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value, quant_of
@@ -59,8 +59,10 @@ def _name(value_id: str) -> str:
 
 
 def _length(one: Length) -> str:
-    axes = "".join(f", {_name(port)} {axis}" for port, axis in one.axes)
-    return f"length {_name(one.name)} {one.least} {one.most}{axes}"
+    counts = {port: f" by {count.stride} {count.more}" for port, count in one.counts}
+    axes = "".join(f", {_name(port)} {axis}{counts.get(port, '')}" for port, axis in one.axes)
+    inner = "".join(f"; {count.stride} {count.more}" for count in one.inner)
+    return f"length {_name(one.name)} {one.least} {one.most}{axes}{inner}"
 
 
 def _type(kind: TensorType) -> str:
@@ -178,12 +180,21 @@ class _Parser:
     def length(self) -> Length:
         name = self.name()
         least, most = int(self.take(r" \d+")), int(self.take(r" \d+"))
-        axes = []
-        while self.rest:
+        axes, counts, inner = [], [], []
+        while self.rest.startswith(", "):
             self.take(", ")
             port = self.name()
             axes.append((port, int(self.take(r" \d+"))))
-        return Length(name, least, most, tuple(axes))
+            if self.rest.startswith(" by "):
+                self.take(" by")
+                counts.append((port, self.step_count()))
+        while self.rest:
+            self.take(";")
+            inner.append(self.step_count())
+        return Length(name, least, most, tuple(axes), tuple(counts), tuple(inner))
+
+    def step_count(self) -> StepCount:
+        return StepCount(int(self.take(r" \d+")), int(self.take(r" -?\d+")))
 
     def fault(self, message: str) -> InputError:
         return InputError(

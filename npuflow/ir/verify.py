@@ -55,6 +55,8 @@ def _lengths(graph: Graph) -> Iterator[str]:
     for one in graph.lengths:
         if one.name not in graph.inputs or not 0 < one.least <= one.most:
             yield f'the length "{one.name}" of {one.least} to {one.most} is no input, or no range'
+        if any(count.stride < 1 for count in (*one.inner, *dict(one.counts).values())):
+            yield f'steps of the length "{one.name}" go on by less than one'
 
 
 def _rings(graph: Graph) -> Iterator[str]:

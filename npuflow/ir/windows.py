@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,12 @@ class Window:
     def dim_map(self, axis: str) -> DimMap:
         num, lo, hi = self.map
         return DimMap(axis, num, 1, lo, hi)
+
+
+class Windows(Protocol):
+    """A layer with windows."""
+
+    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]: ...
 
 
 def tap_places(spec: Sequence[Window], places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

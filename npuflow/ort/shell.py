@@ -23,6 +23,14 @@ def shell(program: Program, inputs: Sequence[Port], outputs: Sequence[Port]) -> 
     for port in outputs:
         size = [1 if d < 0 else d for d in port.shape] if port.ranked else [1]
         stored.append(numpy_helper.from_array(np.array(size, np.int64), f"{port.name}/shape"))
+        if inputs and min(port.shape, default=0) < 0:
+            # a shape of constants would be that of the output, whatever is said of it
+            ends = ("least", "sizes", "total", "shape")
+            least, sizes, total, made = (f"{port.name}/{end}" for end in ends)
+            stored[-1].name = least
+            nodes.append(helper.make_node("Shape", [inputs[0].name], [sizes]))
+            nodes.append(helper.make_node("ReduceSum", [sizes], [total], keepdims=1))
+            nodes.append(helper.make_node("Mul", [least, total], [made]))
         zero = numpy_helper.from_array(np.zeros(1, port.dtype))
         nodes.append(helper.make_node("ConstantOfShape", [f"{port.name}/shape"], [port.name], value=zero))
     name = str(program.meta.get("name") or "program")

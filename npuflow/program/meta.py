@@ -20,7 +20,8 @@
                  "elements", "bytes"} of a node that costs the host time
     lengths      [{"input", "least", "most", "address", "axes": {port: axis}}]: inputs that say how many steps
                  a run has, where in DATA their number is written before it (32 bits), and along which axes
-                 ports go on by steps; `cleared`: values whose codes are those of 0 before a run
+                 ports go on by steps; `strides`: {port: [stride, more]} of outputs that have
+                 (steps + more) // stride steps; `cleared`: values whose codes are those of 0 before a run
     indices      [{"input", "most", "new", "address", "axes": {port: axis}, "attended"}]: inputs of which a
                  run's commands depend as on an index: its largest number, rows that a run adds, where in DATA
                  it is written before it (32 bits), the axes of rows of caches, and whether commands read so
@@ -43,6 +44,7 @@ from typing import Any
 
 from npuflow.base.errors import ModelError
 from npuflow.hw.elements import TABLE
+from npuflow.ir.lengths import StepCount
 
 CONTAINERS = {
     row.name: row.bytes
@@ -134,14 +136,24 @@ def _lengths(meta: Mapping[str, Any]) -> None:
         least, most, address = (row.get(name) for name in ("least", "most", "address"))
         need(natural(most, MAX_BYTES) and natural(least, most) and least, "a number of steps has no range")
         need(natural(address, meta["data_bytes"] - WORD), "a number of steps has no address in DATA")
-        axes = row.get("axes")
-        good = isinstance(axes, dict) and all(
-            name in ports and natural(axis, len(ports[name] or ()) - 1) and ports[name][axis] == most
-            for name, axis in axes.items()
+        axes, strides = row.get("axes"), row.get("strides", {})
+        need(_strides(strides), "strides of steps are no pairs of numbers")
+        good = isinstance(axes, dict) and strides.keys() <= axes.keys() and all(
+            name in ports and natural(axis, len(ports[name] or ()) - 1)
+            and ports[name][axis] == StepCount(*strides.get(name, ())).of(most) for name, axis in axes.items()
         )
         need(good, "an axis of steps is of no port, or has another length")
     need(_texts(meta.get("cleared")), "what is cleared is no list of names")
     need(set(meta["cleared"]) <= set(meta.get("values", ())), "what is cleared is no value")
+
+
+def _strides(found: object) -> bool:
+    """By port a stride, and a number that may be below 0."""
+    return isinstance(found, dict) and all(
+        isinstance(row, list) and len(row) == 2 and natural(row[0], MAX_BYTES) and row[0]
+        and natural(row[1] + MAX_BYTES if type(row[1]) is int else None, 2 * MAX_BYTES)
+        for row in found.values()
+    )
 
 
 def _indices(meta: Mapping[str, Any]) -> None:

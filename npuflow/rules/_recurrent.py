@@ -10,8 +10,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from npuflow.ir.loops import FEW, steps_of
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.rules._masks import opposite
+from npuflow.rules._match import attribute
 from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
@@ -309,9 +311,21 @@ def _valid(parts: Parts, steps: int, batch: int) -> tuple[tuple[str, ...], str] 
         return tuple("" if m.all() else parts.const(m[:, None], "valid") for m in masks.T), ""
     if parts.type(given).dtype not in INTEGERS:
         return f"sequence lengths of {parts.type(given).dtype}"
-    table = parts.const(np.tri(steps + 1, steps, -1)[None], "lengths")
+    counts, given = _counts(parts, given, steps)
+    table = parts.const(np.tri(steps + 1, steps, -1)[None, counts], "lengths")
     picked = parts.op("lookup", (table, parts.reshape(number(parts, given), (batch,))))
     return ("",) * steps, parts.reshape(picked, (batch, steps))
+
+
+def _counts(parts: Parts, given: str, steps: int) -> tuple[Array, str]:
+    """Rows of a triangle of ones, and the index that picks one of them: lengths that are themselves picked
+    out of constants, as behind strides, pick by what those are picked by."""
+    node = parts.graph.producer().get(given)
+    if node is not None and kind(node) == "host:gather" and attribute(node, "axis", 0) == 0:
+        counts = parts.graph.const(node.inputs[0])
+        if counts is not None and counts.ndim == 1 and not (counts < 0).any() and counts.max() <= steps:
+            return counts, node.inputs[1]
+    return np.arange(steps + 1), given
 
 
 def _initial(parts: Parts, index: int, direction: int) -> str:

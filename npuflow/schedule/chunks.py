@@ -19,7 +19,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import border
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Value
-from npuflow.schedule.by_steps import NO_HALO, BySteps, Halo, added, widest
+from npuflow.schedule.by_steps import NO_HALO, BySteps, Halo, widest
 
 SIZES = (64, 32, 16, 8)                   # steps of a chunk that are tried, about
 FEWEST = 12                               # chunks: of fewer steps a loop is written out
@@ -28,12 +28,16 @@ FEWEST = 12                               # chunks: of fewer steps a loop is wri
 def chunk_sizes(graph: Graph) -> tuple[int, ...]:
     """Steps of a chunk that may be worth a plan, the most first: next to each of `SIZES` one that divides the
     most steps, where it is no less than half of it. Else, and where chunks make again what windows read
-    around them, that size, or as many steps as `FEWEST` chunks have. None: no layer outside loops works step
-    by step."""
-    if not graph.lengths or not (groups := _Chunks.of(graph).groups):
+    around them, that size, or as many steps as `FEWEST` chunks have; behind strides the next whole number of
+    steps there. None: no layer outside loops works step by step."""
+    if not graph.lengths or not (groups := (made := _Chunks.of(graph)).groups):
         return ()
     most, (before, behind) = graph.lengths[0].most, widest(*(g.halo for g in groups))
     least, limit = max(SIZES[-1] // 2, before, behind), (most - max(behind, 1)) // (FEWEST - 1)
+    each = made.own.stride(made.own.steps)
+    if each > 1:
+        wholes = dict.fromkeys(each * max(min(size, limit) // each, -(-least // each)) for size in SIZES)
+        return tuple(n for n in wholes if all(made.count(g, n) >= FEWEST for g in groups))
     again = any(halo != NO_HALO for g in groups for halo in g.around.values())
     fit = [n for n in range(least, 2 * SIZES[0]) if most % n == 0 and most // n >= FEWEST]
     found = list[int]()
@@ -42,12 +46,6 @@ def chunk_sizes(graph: Graph) -> tuple[int, ...]:
         size = min(size, limit)
         found.append(near if 2 * near >= size and not again else max(size, least))
     return tuple(dict.fromkeys(size for size in found if size <= limit or size in fit))
-
-
-def count_of(most: int, size: int, behind: int) -> int:
-    """Chunks of so many steps. The last one has as many steps at least as are read behind a chunk: so the one
-    before it reads as much as all others."""
-    return (most - max(behind, 1)) // size + 1
 
 
 def chunked(graph: Graph, size: int) -> Graph:
@@ -64,8 +62,8 @@ def whole_layers(graph: Graph) -> dict[str, str]:
     made = _Chunks.of(graph)
     inner = {i for group in made.groups for i in group.nodes}
     found = dict(made.own.whole)
-    for number in sorted({made.own.depth[i] for i in made.own.halos}):
-        nodes = [i for i in made.own.halos if made.own.depth[i] == number]
+    for number in sorted({made.own.depth[i] for i in made.own.windows}):
+        nodes = [i for i in made.own.windows if made.own.depth[i] == number]
         why = made.obstacle(made.trimmed(nodes))
         layers = [i for i in nodes if i not in inner and not made.own.is_view(graph.nodes[i])]
         found.update(dict.fromkeys(layers if why else (), why))
@@ -75,10 +73,11 @@ def whole_layers(graph: Graph) -> dict[str, str]:
 @dataclass(frozen=True)
 class _Group:
     """Nodes that are a loop, by position; which steps around its own a chunk has of each value that they
-    make; and the most that it reads around its own."""
+    make; the same of all values, those that it reads among them; and the most, in steps of the length."""
 
     nodes: tuple[int, ...]
     around: Mapping[str, Halo]
+    every: Mapping[str, Halo]
     halo: Halo
 
 
@@ -106,12 +105,18 @@ class _Chunks:
         for i in reversed(nodes):
             node = self.graph.nodes[i]
             made = widest(*(around.get(o, NO_HALO) for o in node.outputs))
-            around.update(dict.fromkeys(node.outputs, made))
-            most = widest(most, added(made, self.own.halos[i]))
+            around.update(dict.fromkeys((o for o in node.outputs if o), made))
             for v in self.own.read(node):
-                around[v] = widest(around.get(v, NO_HALO), added(made, self.own.halos[i]))
-        own = {o: around[o] for i in nodes for o in self.graph.nodes[i].outputs}
-        return _Group(tuple(nodes), own, most)
+                read = self.own.windows[i].around(made)
+                around[v] = widest(around.get(v, NO_HALO), read)
+                each = self.own.steps[v].count.stride
+                most = widest(most, (each * read[0], each * read[1]))
+        own = {o: around[o] for i in nodes for o in self.graph.nodes[i].outputs if o}
+        return _Group(tuple(nodes), own, around, most)
+
+    def count(self, group: _Group, size: int) -> int:
+        """Of how many chunks of so many steps a loop is."""
+        return min(self.own.chunks(value, size, halo) for value, halo in group.every.items())
 
     def trimmed(self, numbers: Collection[int]) -> tuple[int, ...]:
         left, before, readers = set(numbers), -1, self.own.readers
@@ -140,7 +145,7 @@ class _Chunks:
                 return f'the steps of "{value}", which others read, are not its first dimension'
             for i in self.own.readers.get(value, ()):
                 node = self.graph.nodes[i]
-                by_steps = i in self.own.halos or border(node)[0] == "slice"
+                by_steps = i in self.own.windows or border(node)[0] == "slice"
                 if not by_steps and not set(node.outputs) <= ends:
                     return f'{node.name} reads all of "{value}"'
         return ""
@@ -173,13 +178,13 @@ class _Chunks:
     ) -> Iterator[Node]:
         """A loop over chunks of some nodes; its values are added to `values` and `chunks`."""
         nodes, behind = [self.graph.nodes[i] for i in group.nodes], self._behind(group.nodes)
-        first, count = nodes[0], count_of(self.own.length.most, size, group.halo[1])
+        first, count, steps = nodes[0], self.count(group, size), self.own.steps
         said = {
             "loop": f"{first.outputs[0]}:chunks", "steps": count, "chunk": size,
-            "beyond": max(self._beyond.get(value, 0) for value in behind),
+            "beyond": max(steps[value].count.reached(self._beyond.get(value, 0)) for value in behind),
         }
         body = _Body(self.own, size, count, values, chunks)
-        wanted = [added(group.around[n.outputs[0]], self.own.halos[i])
+        wanted = [self.own.windows[i].around(group.around[n.outputs[0]])
                   for i, n in zip(group.nodes, nodes, strict=True)]
         for n, halo in zip(nodes, wanted, strict=True):
             for value in self.own.read(n):
@@ -193,7 +198,7 @@ class _Chunks:
         for i, n, halo in zip(group.nodes, nodes, wanted, strict=True):
             yield from body.cuts([(v, halo) for v in self.own.read(n)], group.around, first.origin)
             around = group.around[n.outputs[0]]
-            own = self.own.of(n, size, around, self.own.halos[i])
+            own = self.own.of(n, size, around, self.own.windows[i])
             assert own is not None
             inputs = tuple(body.parts.get((v, halo), v) for v in n.inputs)
             outputs = tuple(body.parts.get((o, around), o) for o in n.outputs)
@@ -225,7 +230,8 @@ class _Body:
 
     def lacking(self, value: str) -> int:
         """How many parts fewer the last chunk has."""
-        return (self.count * self.size - self.own.length.most) * self.own.steps[value].rows
+        own = self.own.steps[value]
+        return (self.count * self.size // own.count.stride - self.own.most(value)) * own.rows
 
     def cuts(
         self, wanted: Sequence[tuple[str, Halo]], around: Mapping[str, Halo], origin: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -11,22 +11,26 @@ import numpy as np
 from npuflow.base.errors import ModelError, Where
 from npuflow.input.data.config import noise
 from npuflow.input.data.lengths import filled
+from npuflow.ir.builder import Builder
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import Length, length_name
-from npuflow.ir.op import Node
+from npuflow.ir.lengths import EACH, Length, StepCount, length_name
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.run.floats import FloatRun
-from npuflow.stages._step_masks import with_zeros_behind
+from npuflow.stages._step_counts import Sizes, Steps, need_one_border, windowed
+from npuflow.stages._step_masks import counts_table, with_zeros_behind
 
 RECURRENT = ("host:lstm", "host:gru", "host:rnn")
 LENGTHS = 4                               # the operand of these that has lengths
 
 
-def need_followed(graph: Graph, shorter: Mapping[int, Graph], dim: str, most: int) -> None:
-    """A ModelError where a recurrent layer or an output has another number of steps than the dimension, as
-    behind windows that go on by several steps. `graph`: of the most steps; `shorter`: of fewer."""
-    apart = {v for v in graph.values if not _follows(graph, shorter, v, most)}
+def need_followed(graph: Graph, steps: Mapping[str, Steps], sizes: Sizes, dim: str) -> None:
+    """A ModelError where a recurrent layer or an output has a number of steps that does not follow from that
+    of the dimension. `graph`: of the most steps; `steps`: of values that have some."""
+    shorter, most = {n: one for n, one in sizes.known.items() if n < sizes.most}, sizes.most
+    apart = {v for v in graph.values if v not in steps and not _follows(graph, shorter, v, most)}
     ends = [*graph.outputs, *(n.inputs[0] for n in graph.nodes if _recurrent(n))]
     wanted = {v for v in ends if v in apart}
     for node in reversed(graph.nodes):
@@ -38,11 +42,11 @@ def need_followed(graph: Graph, shorter: Mapping[int, Graph], dim: str, most: in
             continue
         few, other = next((n, one) for n, one in shorter.items() if value in one.values)
         raise ModelError(
-            f"{dim} cannot be free: {node.name} makes another number of steps than it reads",
+            f"{dim} cannot be free: the steps of {node.name} do not follow from the length",
             where=Where(value=value),
             because=f'"{value}" is {list(graph.type(value).shape)} where {dim} is {most}, and '
             f"{list(other.type(value).shape)} where it is {few}",
-            hint=f"windows that go on by one step along {dim}, with as many steps of border as they need; "
+            hint=f"layers that make a step of each along {dim}, or of each few; "
             f"[model] dims {dim} = {most}: one length; or [model] shapes, a program for each",
             code="NF-MODEL-547",
         )
@@ -61,18 +65,37 @@ def _follows(graph: Graph, shorter: Mapping[int, Graph], value: str, most: int) 
     )
 
 
-def of_any_length(graph: Graph, shorter: Mapping[int, Graph], dim: str, least: int, most: int) -> Graph:
-    """A graph of the most steps along a dimension that runs fewer, too. `shorter`: the same of some lengths,
-    of one step less among them. A ModelError where it cannot."""
-    need_followed(graph, shorter, dim, most)
-    whole = with_length(graph, shorter[most - 1], dim, least, most)
-    fault = mixing(whole, shorter)
+def of_any_length(
+    graph: Graph, at: Callable[[int], Graph], dim: str, least: int, most: int
+) -> Graph:
+    """A graph of the most steps along a dimension that runs fewer, too. `at`: reads the same of so many. A
+    ModelError where it cannot."""
+    sizes = Sizes(at, least, most, {most: graph})
+    sizes.need_least(dim)
+    steps = sizes.steps()
+    need_followed(graph, steps, sizes, dim)
+    need_ports(graph, steps, sizes, dim)
+    shorter = sizes.compared(steps)
+    need_one_border(graph, shorter, steps, dim)
+    made = whole = with_length(graph, steps, dim, least, most)
+    fault = mixing(made, shorter)
     if fault is not None:
-        whole = with_zeros_behind(whole, shorter[most - 1])
-        fault = mixing(whole, shorter)
+        made = with_zeros_behind(whole, steps, shorter)
+        fault = mixing(made, shorter)
+    if fault is not None and (pooled := from_zero_on(shorter[most - 1], steps)):
+        made = with_zeros_behind(whole, steps, shorter, pooled)
+        fault = mixing(made, shorter)
     if fault is not None:
         raise fault
-    return whole
+    return made
+
+
+def from_zero_on(graph: Graph, steps: Mapping[str, Steps]) -> set[str]:
+    """Values that pooling reads along the steps, and that are 0 or more: a border of zeros, or none, is the
+    same to the largest of them. `graph`: of one length."""
+    read = {node.inputs[0] for node, _ in windowed(graph, steps) if node.op.algebra != "convolution"}
+    found = FloatRun.of(graph, tuple(sorted(read))).run(noise({i: graph.type(i) for i in graph.inputs}, 0))
+    return {value for value in read if value in found and found[value].min(initial=0) >= 0}
 
 
 def mixing(graph: Graph, shorter: Mapping[int, Graph]) -> ModelError | None:
@@ -123,14 +146,15 @@ def _mixing(
     )
 
 
-def with_length(graph: Graph, shorter: Graph, dim: str, least: int, most: int) -> Graph:
+def with_length(graph: Graph, steps: Mapping[str, Steps], dim: str, least: int, most: int) -> Graph:
     """A graph of the most steps along a free dimension that runs fewer, too: an input says how many, and
-    recurrent layers end there. `shorter`: the same of one step less, which tells where steps lie."""
+    recurrent layers end there, or at as many as there are behind strides. `steps`: where values have them."""
     name = length_name(dim, most)
-    axes = tuple(_axes(graph, shorter, dim, most))
-    layers = [node for node in graph.nodes if _recurrent(node) and _steps(graph, shorter, node) == most]
-    batches = {graph.type(node.inputs[0]).shape[1] for node in layers} or {1}
-    said = next((node for node in layers if len(node.inputs) > LENGTHS and node.inputs[LENGTHS]), None)
+    ports = {port: steps[port] for port in (*graph.inputs, *graph.outputs) if port in steps}
+    layers = {node.outputs: own.count for node in graph.nodes if (own := _steps(graph, steps, node))}
+    found = [node for node in graph.nodes if node.outputs in layers]
+    batches = {graph.type(node.inputs[0]).shape[1] for node in found} or {1}
+    said = next((node for node in found if len(node.inputs) > LENGTHS and node.inputs[LENGTHS]), None)
     if said is not None or len(batches) > 1:
         because = (
             f"{said.name} has lengths of its own" if said is not None
@@ -141,22 +165,42 @@ def with_length(graph: Graph, shorter: Graph, dim: str, least: int, most: int) -
             hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-493",
         )
     value = Value(name, TensorType((batches.pop(),), "int32"))
-    nodes = tuple(_ending(node, name) if node in layers else node for node in graph.nodes)
-    return graph.replaced(
-        inputs=(*graph.inputs, name), nodes=nodes, values=MappingProxyType({**graph.values, name: value}),
-        lengths=(*graph.lengths, Length(name, least, most, axes)),
+    inner = tuple(dict.fromkeys(count for count in layers.values() if count != EACH))
+    length = Length(
+        name, least, most, tuple((port, own.axis) for port, own in ports.items()),
+        tuple((port, own.count) for port, own in ports.items() if own.count != EACH), inner,
     )
+    graph = graph.replaced(
+        inputs=(*graph.inputs, name), values=MappingProxyType({**graph.values, name: value}),
+        lengths=(*graph.lengths, length),
+    )
+    net, ends = Builder.over(graph), {EACH: name}
+    ends |= {count: _count_behind(net, length, count) for count in inner}
+    net.nodes += [
+        _ending(node, ends[layers[node.outputs]]) if node.outputs in layers else node for node in graph.nodes
+    ]
+    return graph.replaced(nodes=tuple(net.nodes), values=net.values, consts=net.consts)
+
+
+def _count_behind(net: Builder, length: Length, count: StepCount) -> str:
+    """How many steps a run has behind strides, as a value: looked up by that of the run."""
+    name = f"{length.dim}:{count.stride}:{count.more}"
+    table = net.constant(net.free(f"{name}:counts"), counts_table(length.most, count))
+    op = OPS["host"](
+        op_type="Gather", version=EXPORT_OPSET, attributes=(("axis", 0),),
+        types=(net.type(length.name),), reason="the index is not a constant",
+    )
+    return net.add(op, (table, length.name), (net.free(name),))[0]
 
 
 def _recurrent(node: Node) -> bool:
     return kind(node) in RECURRENT
 
 
-def _steps(graph: Graph, shorter: Graph, node: Node) -> int:
-    """The steps of a recurrent layer that are those of the dimension; 0 where they are others."""
-    x = node.inputs[0]
-    mine, other = (one.type(x).shape if x in one.values else () for one in (graph, shorter))
-    return mine[0] if len(mine) == 3 and other[:1] == (mine[0] - 1,) else 0
+def _steps(graph: Graph, steps: Mapping[str, Steps], node: Node) -> Steps | None:
+    """The steps of a recurrent layer that follow from the dimension; None where it has others."""
+    found = steps.get(node.inputs[0]) if _recurrent(node) else None
+    return found if found and not found.axis and len(graph.type(node.inputs[0]).shape) == 3 else None
 
 
 def _ending(node: Node, name: str) -> Node:
@@ -165,18 +209,17 @@ def _ending(node: Node, name: str) -> Node:
     return replace(node, inputs=(*inputs[:LENGTHS], name, *inputs[LENGTHS + 1 :]))
 
 
-def _axes(graph: Graph, shorter: Graph, dim: str, most: int) -> Iterator[tuple[str, int]]:
-    """Where ports have steps."""
+def need_ports(graph: Graph, steps: Mapping[str, Steps], sizes: Sizes, dim: str) -> None:
+    """A ModelError where a port has no dimension that is the steps; of inputs as many as a run has."""
     for port in (*graph.inputs, *graph.outputs):
-        if port not in shorter.values:
+        own = steps.get(port)
+        if own is not None and (own.count == EACH or port not in graph.inputs):
             continue
-        mine, other = graph.type(port).shape, shorter.type(port).shape
-        apart = [d for d, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b]
-        if not apart:
-            continue
-        if len(apart) > 1 or (mine[apart[0]], other[apart[0]]) != (most, most - 1):
-            raise ModelError(
-                f'{dim} cannot be free: "{port}" is {list(mine)} where it is {most}, and {list(other)} where '
-                f"it is {most - 1}", hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-494",
-            ).at(value=port)
-        yield port, apart[0]
+        mine = graph.type(port).shape
+        for count, other in sizes.known.items():
+            if port in other.values and (theirs := other.type(port).shape) != mine:
+                raise ModelError(
+                    f'{dim} cannot be free: "{port}" is {list(mine)} where it is {sizes.most}, and '
+                    f"{list(theirs)} where it is {count}",
+                    hint=f"[model] dims {dim} = {sizes.most}: one length", code="NF-MODEL-494",
+                ).at(value=port)

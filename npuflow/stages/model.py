@@ -297,8 +297,7 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
         def at(count: int, dim: str = dim) -> Graph:
             return reader.read(source, replace(bindings, dims={**bindings.dims, dim: count})).graph
 
-        shorter = {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})}
-        whole = of_any_length(reading.graph, shorter, dim, least, most)
+        whole = of_any_length(reading.graph, at, dim, least, most)
         reading = replace(reading, graph=whole)
     own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
     if own:

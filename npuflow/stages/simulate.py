@@ -19,6 +19,7 @@ from npuflow.checks.agreement import TensorCheck, compare, require_equal, requir
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.lengths import cut
 from npuflow.input.pixels.pixels import model_inputs, of_program
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -102,10 +103,9 @@ def _shorter(
             require_safe(short, hazards_of(short, order))
             feed = {**fed[0], one.name: np.full_like(fed[0][one.name], count)}
             wanted, (found,) = reference.run(feed), runner.run_fed([model_inputs(feed, pixels)])
-            axes = program.meta["lengths"][0]["axes"]
+            found, wanted = (cut(program.meta["lengths"], feed, made) for made in (found, wanted))
             for name, array in found.items():
-                cut = (slice(None),) * axes.get(name, 0) + (slice(0, count if name in axes else None),)
-                if not np.array_equal(array[cut], wanted[name][cut]):
+                if not np.array_equal(array, wanted[name]):
                     raise BuildError(
                         f'"{name}" differs from the reference at {one.dim} = {count}', code="NF-SIM-020"
                     ).at(value=name)

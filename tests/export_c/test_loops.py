@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from npuflow.whole.export_c import files
 from npuflow.whole.export_c.sequence import CLoop
 from tests.export_c.harness import COMPILERS, UB, Case, case, check, needs_compiler
 from tests.export_c.random_loops import WIDE, cases, whole
+from tests.networks import free_lengths
+from tests.networks.looped import free_length
 from tests.networks.onnx_text import model, normal, rewritten
 from tests.rules.test_recurrent import layer
 from tests.tiers import often
@@ -96,6 +99,15 @@ def test_lengths_that_are_an_input_are_a_mask(op: str, tmp_path: Path) -> None:
     graph = integers(rewrite(graph_of(layer(op, steps=5, lengths="input", states="input"))).graph)
     one = case(graph, WIDE.numerics, 0, 8)
     assert looped(one)
+    check([one], tmp_path)
+
+
+@needs_compiler
+@pytest.mark.parametrize("make", [free_lengths.strided_gru, free_lengths.strided_lstm])
+def test_layers_behind_strides_end_at_a_length(make: Callable[[int], bytes], tmp_path: Path) -> None:
+    graph, *_ = free_length(make, 24, WIDE, zeros=make is free_lengths.strided_lstm)
+    one = case(graph, WIDE.numerics, 0, 8)
+    assert len(looped(one)) == len(loops(graph)) > 0
     check([one], tmp_path)
 
 

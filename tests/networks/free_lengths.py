@@ -188,3 +188,94 @@ def conv_stack(steps: int, states: int = 16, inputs: int = 8, channels: int = 12
         e = Conv<pads=[1,1]>(d, k2, kb2) f = Relu(e) t = Transpose<perm=[2,0,1]>(f)
         rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
         s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def strided_gru(
+    steps: int, states: int = 16, inputs: int = 8, channels: int = 12, pads: str = "2,2"
+) -> bytes:
+    """A convolution that goes on by two steps, before a GRU."""
+    weights = {
+        "k": normal(5, channels, inputs, 5, scale=.2), "kb": normal(6, channels), **_gru(channels, states),
+        "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[n,1,6] y"
+    return model(said, f"""c = Conv<pads=[{pads}], strides=[2]>(x, k, kb) d = Relu(c)
+        t = Transpose<perm=[2,0,1]>(d)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def strided_lstm(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """Two convolutions that go on by two steps each, before both directions of an LSTM."""
+    weights = {
+        "k": normal(5, channels, inputs, 3, scale=.3), "kb": normal(6, channels),
+        "k2": normal(7, channels, channels, 3, scale=.2), "kb2": normal(8, channels),
+        "w": normal(1, 2, 4 * states, channels, scale=.2), "r": normal(2, 2, 4 * states, states, scale=.2),
+        "b": normal(3, 2, 8 * states), "dense": normal(4, 2 * states, 6, scale=.3),
+        "sizes": np.array([0, 0, -1], np.int64),
+    }
+    said = f"float[1,{inputs},{steps}] x => float[n,1,6] y"
+    return model(said, f"""c = Conv<pads=[1,1], strides=[2]>(x, k, kb) d = Relu(c)
+        e = Conv<pads=[1,1], strides=[2]>(d, k2, kb2) f = Relu(e) t = Transpose<perm=[2,0,1]>(f)
+        rows, h, cell = LSTM<hidden_size={states}, direction="bidirectional">(t, w, r, b)
+        q = Transpose<perm=[0,2,1,3]>(rows) s = Reshape(q, sizes) y = MatMul(s, dense)""", weights)
+
+
+def strided_pool(steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """The largest of two steps and the mean of three of these, of a convolution, before two LSTMs, between
+    which a window looks both ways."""
+    weights = {
+        "k": normal(5, channels, inputs, 3, scale=.3), "kb": normal(6, channels),
+        "w": normal(1, 1, 4 * states, channels, scale=.2), "r": normal(2, 1, 4 * states, states, scale=.2),
+        "b": normal(3, 1, 8 * states), "k2": normal(7, channels, states, 5, scale=.2),
+        "kb2": normal(8, channels), "dense": normal(4, states, 6, scale=.3), "one": ONE,
+    }
+    said = f"float[1,{inputs},{steps}] x => float[n,1,6] y"
+    return model(said, f"""c = Conv<pads=[1,1]>(x, k, kb) d = Relu(c)
+        m = MaxPool<kernel_shape=[2], strides=[2]>(d)
+        a = AveragePool<kernel_shape=[3], strides=[3]>(m) t = Transpose<perm=[2,0,1]>(a)
+        rows, h, cell = LSTM<hidden_size={states}>(t, w, r, b) s = Squeeze(rows, one)
+        o = Transpose<perm=[1,2,0]>(s) e = Conv<pads=[2,2]>(o, k2, kb2) f = Tanh(e)
+        u = Transpose<perm=[2,0,1]>(f) more, h2, cell2 = LSTM<hidden_size={states}>(u, w, r, b)
+        z = Squeeze(more, one) y = MatMul(z, dense)""", weights)
+
+
+def strided_pictures(steps: int, states: int = 16, channels: int = 4) -> bytes:
+    """Two convolutions over steps and columns, as of spectra, that go on by two of each, before a GRU."""
+    weights = {
+        "k": normal(5, channels, 1, 3, 3, scale=.4), "kb": normal(6, channels),
+        "k2": normal(7, channels, channels, 3, 3, scale=.2), "kb2": normal(8, channels),
+        **_gru(4 * channels, states), "dense": normal(4, states, 6, scale=.3), "one": ONE,
+        "sizes": np.array([-1, 1, 4 * channels], np.int64),
+    }
+    said = f"float[1,1,{steps},16] x => float[n,1,6] y"
+    return model(said, f"""c = Conv<pads=[1,1,1,1], strides=[2,2]>(x, k, kb) d = Relu(c)
+        e = Conv<pads=[1,1,1,1], strides=[2,2]>(d, k2, kb2) f = Relu(e)
+        t = Transpose<perm=[2,0,1,3]>(f) q = Reshape(t, sizes)
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(q, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)
+
+
+def random_strides(seed: int, steps: int, states: int = 16, inputs: int = 8, channels: int = 12) -> bytes:
+    """One or two convolutions or poolings with any strides, borders and dilations, before a GRU."""
+    rng, lines, source = np.random.default_rng(seed), [], "x"
+    weights = {**_gru(channels, states), "dense": normal(4, states, 6, scale=.3), "one": ONE}
+    for n in range(int(rng.integers(1, 3))):
+        kernel, stride, dilation = (int(rng.integers(1, top)) for top in (6, 4, 3))
+        span = (kernel - 1) * dilation + 1
+        pads = f"{rng.integers(0, span)},{rng.integers(0, span)}"
+        said = f"pads=[{pads}], strides=[{stride}], dilations=[{dilation}]"
+        weights[f"k{n}"] = normal(5 + n, channels, channels if n else inputs, kernel, scale=.2)
+        weights[f"kb{n}"] = normal(9 + n, channels)
+        lines.append(f"c{n} = Conv<{said}>({source}, k{n}, kb{n}) d{n} = Relu(c{n})")
+        source = f"d{n}"
+        if rng.integers(0, 3) == 0:
+            size = int(rng.integers(2, 4))
+            said = f"kernel_shape=[{size}], strides=[{rng.integers(1, size + 1)}]"
+            lines.append(f"p{n} = MaxPool<{said}>({source})")
+            source = f"p{n}"
+    body = " ".join(lines)
+    said = f"float[1,{inputs},{steps}] x => float[n,1,6] y"
+    return model(said, f"""{body} t = Transpose<perm=[2,0,1]>({source})
+        rows, h = GRU<hidden_size={states}, linear_before_reset=1>(t, w, r, b)
+        s = Squeeze(rows, one) y = MatMul(s, dense)""", weights)

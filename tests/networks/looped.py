@@ -19,6 +19,7 @@ from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.search.plan import plan_network
 from npuflow.stages._lengths import with_length
+from npuflow.stages._step_counts import Sizes
 from npuflow.stages._step_masks import with_zeros_behind
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
@@ -43,13 +44,14 @@ def integers(graph: Graph, feeds: dict[str, Array], target: Target) -> Graph:
 
 def free_length(
     make: Callable[[int], bytes], most: int, target: Target, ranges: Mapping[str, Range] | None = None,
-    zeros: bool = False,
+    zeros: bool = False, least: int = 1,
 ) -> tuple[Graph, dict[str, Array], Mapping[str, Range]]:
     """The integer graph of models by their number of steps, for any number up to the most; an input; and the
     ranges of its values, where none are given. `zeros`: convolutions read zeros behind the last step."""
-    shorter = graph_of(make(most - 1))
-    whole = with_length(graph_of(make(most)), shorter, "T", 1, most)
-    whole = with_zeros_behind(whole, shorter) if zeros else whole
+    sizes = Sizes(lambda steps: graph_of(make(steps)), least, most)
+    steps = sizes.steps()
+    whole = with_length(sizes.graph(most), steps, "T", least, most)
+    whole = with_zeros_behind(whole, steps, sizes.compared(steps)) if zeros else whole
     graph, name = prune(rewrite(whole, list(RULES.names())).graph), whole.lengths[0].name
     feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs if i != name}
     feeds[name] = np.full(graph.type(name).shape, most, np.int32)

@@ -101,6 +101,8 @@ def declared(found: ctypes.CDLL) -> ctypes.CDLL:
     ]
     found.npuflow_run.argtypes = [pointer, ctypes.POINTER(Error)]
     found.npuflow_steps.argtypes = [pointer, ctypes.c_uint32, ctypes.c_uint32]
+    found.npuflow_output_steps.argtypes = [pointer, ctypes.c_uint32]
+    found.npuflow_output_steps.restype = ctypes.c_uint32
     for name in ("npuflow_close", "npuflow_reset"):
         getattr(found, name).argtypes = [pointer]
         getattr(found, name).restype = None
@@ -149,6 +151,11 @@ class CProgram:
     def steps(self, name: str, count: int) -> int:
         """How many steps the next run has; a status."""
         found: int = self.runtime.npuflow_steps(self.program, list(self.inputs).index(name), count)
+        return found
+
+    def output_steps(self, name: str) -> int:
+        """How many of an output's steps are of the run; 0: it has none."""
+        found: int = self.runtime.npuflow_output_steps(self.program, list(self.outputs).index(name))
         return found
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import NpuflowError
+from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.place.place import place
@@ -26,9 +27,11 @@ from tests.networks import random_graphs, random_networks
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.looped import free_length, program_of, quantised
 from tests.networks.small import Builder
+from tests.program.test_chunks import program_in_chunks, sample
 from tests.program.test_counts import CASES
 from tests.program.test_repeats import TARGET
 from tests.program.test_round_loads import WIDE, stacked
+from tests.program.test_strided_lengths import MOST, NETWORKS
 from tests.rules.test_recurrent import layer
 from tests.runtime.harness import CProgram, RuntimeFault, codes_of, differing, simulated
 
@@ -102,6 +105,25 @@ def test_a_program_of_any_length_runs_the_steps_it_is_told(runtime: ctypes.CDLL,
                 real, cut = one.dequantize(port, made), steps if port in length["axes"] else None
                 said = f"{port} of {steps} steps"
                 np.testing.assert_array_equal(real[:cut], wanted[port][:cut], err_msg=said)
+
+
+@pytest.mark.parametrize("name", ["two strides, both directions", "no border"])
+def test_outputs_behind_strides_have_the_steps_that_are_told(runtime: ctypes.CDLL, name: str) -> None:
+    make, least, count, zeros = NETWORKS[name]
+    graph, feeds, _ = free_length(make, MOST, TARGET, zeros=zeros, least=least)
+    program = Program.from_bytes(program_in_chunks(graph, 8).to_bytes())
+    (length,), runner = program.meta["lengths"], ProgramRunner(program)
+    with CProgram(runtime, program.to_bytes()) as one:
+        for steps in (MOST, least, 41, MOST - 1):
+            assert one.steps(length["input"], steps) == 0
+            assert one.output_steps("y") == count.of(steps)
+            x = sample(graph, feeds, steps)["x"]
+            wanted = cut([length], {length["input"]: steps}, runner.run({"x": x[..., :steps]}))["y"]
+            made = one.dequantize("y", one.run({"x": one.quantize("x", x)})["y"])
+            np.testing.assert_array_equal(made[: count.of(steps)], wanted, err_msg=f"{steps} steps")
+    broken = {**program.meta, "lengths": [{**length, "strides": {"y": [0, 1]}}]}
+    with pytest.raises(RuntimeFault):
+        CProgram(runtime, replace(program, meta=broken).to_bytes())
 
 
 def fed_back() -> Program:

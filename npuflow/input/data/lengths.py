@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.base.errors import DataError
+from npuflow.ir.lengths import StepCount
 
 if TYPE_CHECKING:  # who runs programs fills samples, and loads no graphs
     from npuflow.ir.types import Array
@@ -69,13 +70,19 @@ def steps_of_sample(lengths: Sequence[Entry], sample: Mapping[str, Any]) -> dict
     return {one["input"]: int(np.max(sample[one["input"]])) for one in lengths}
 
 
+def steps_of_port(one: Entry, port: str, steps: int) -> int:
+    """How many of a run's steps a port has: fewer behind strides. `one`: of a program's metadata."""
+    return StepCount(*one.get("strides", {}).get(port, ())).of(steps)
+
+
 def cut(lengths: Sequence[Entry], sample: Mapping[str, Any], made: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a whole sample without what lies behind its last step. `made`: by the program's names."""
     found, steps = dict(made), steps_of_sample(lengths, sample)
     for one in lengths:
         for name, axis in one["axes"].items():
             if name in found:
-                found[name] = found[name][(slice(None),) * axis + (slice(0, steps[one["input"]]),)]
+                count = steps_of_port(one, name, steps[one["input"]])
+                found[name] = found[name][(slice(None),) * axis + (slice(0, count),)]
     return found
 
 

@@ -88,7 +88,11 @@ class LoopCommands:
         late, size = roll.counted.last, roll.counted.size
         address, most = self.lengths[roll.counted.length]
         before = size * (1 if late else roll.lead - ROUND) - roll.counted.beyond
-        return {"most": most, "address": address, "before": before, "each": ROUND * size, "late": int(late)}
+        # ceil(((n + more) // stride - before) / each) of n steps, as REPEAT has it: ceil((n - before) / each)
+        stride, more = roll.counted.count.stride, roll.counted.count.more
+        before = stride * (before + 1) - 1 - more
+        each = stride * ROUND * size
+        return {"most": most, "address": address, "before": before, "each": each, "late": int(late)}
 
     def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
         """The tensors that steps read and make parts of: first and last byte, how far a round goes."""

@@ -106,12 +106,13 @@ def length_meta(
         return {}
     found = []
     for one in graph.lengths:
-        axes = dict(one.axes)
-        outputs = {o: axes[name] for o in graph.outputs for name in (o, o.removesuffix(":f")) if name in axes}
-        ports = {i: axes[i] for i in graph.inputs if i in axes} | outputs
+        axes, counts = dict(one.axes), dict(one.counts)
+        named = {o: name for o in graph.outputs for name in (o, o.removesuffix(":f")) if name in axes}
+        ports = {i: axes[i] for i in graph.inputs if i in axes} | {o: axes[n] for o, n in named.items()}
+        strides = {o: [counts[n].stride, counts[n].more] for o, n in named.items() if n in counts}
         found.append({
             "input": one.name, "least": one.least, "most": one.most, "address": places[one.name][0],
-            "axes": ports,
+            "axes": ports, **({"strides": strides} if strides else {}),
         })
     return {"lengths": found, "cleared": list(cleared)}
 

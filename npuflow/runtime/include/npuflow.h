@@ -153,6 +153,8 @@ void *npuflow_at(const npuflow_program *program, const npuflow_tensor *tensor);
 
 /* Of a program of any length, before every run: how many steps an input has, at most its most. */
 npuflow_status npuflow_steps(npuflow_program *program, uint32_t input, uint32_t steps);
+/* How many of an output's steps are of the run: as many as an input has, or fewer behind strides. 0: it has none. */
+uint32_t npuflow_output_steps(const npuflow_program *program, uint32_t output);
 
 /* One run. Inputs that are the state of the run before are written by it. */
 npuflow_status npuflow_run(npuflow_program *program, npuflow_error *error);

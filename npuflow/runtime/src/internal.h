@@ -135,6 +135,9 @@ static inline int64_t npf_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* `ring`: rows of one, of which DATA has that of the index; 0: it has the number itself. */
 typedef struct npf_length { uint32_t input, least, most, ring; uint64_t address; } npf_length;
 
+/* How many steps of a run an output has, (steps + more) / stride of a length's; stride 0: it has no steps. */
+typedef struct npf_output_steps { uint32_t length; int64_t stride, more; } npf_output_steps;
+
 /* Codes in DATA that follow from the index: so much is added to it for each of them. */
 typedef struct npf_place { npuflow_tensor codes; int64_t *more; } npf_place;
 
@@ -167,6 +170,7 @@ struct npuflow_program {
     npuflow_tensor *inputs, *outputs;
     npf_length *lengths;
     uint32_t *steps;                   /* of every length */
+    npf_output_steps *output_steps;    /* of every output; NULL: no length */
     npuflow_tensor *cleared;           /* what holds the codes of 0 before a run */
     uint8_t **state;                   /* of every input: what it holds in the next run; NULL: DATA has it */
     uint32_t index_count, index_most, index_new;       /* indices stand behind `lengths`, and in `steps` */

@@ -726,6 +726,41 @@ static npuflow_status read_rings(npuflow_program *p, const keys *k, npuflow_erro
     return j.bad ? wrong(error, "a ring is not described") : NPUFLOW_OK;
 }
 
+/* Of outputs that go on by steps of a length: how many there are for so many of it. */
+static int read_output_steps(npuflow_program *p, const keys *k, npf_json axes, npf_json strides)
+{
+    int32_t port;
+    if (axes.bad)
+        return 1;
+    npf_json_begin(&axes, '{');
+    while (npf_json_next(&axes, '}')) {
+        port = port_named(k->outputs, npf_json_key(&axes));
+        npf_json_whole(&axes, NPF_RANK);
+        if (port >= 0 && (uint32_t)port < p->output_count) {
+            p->output_steps[port].length = p->length_count;
+            p->output_steps[port].stride = 1;
+        }
+    }
+    if (strides.bad)
+        return !axes.bad;
+    npf_json_begin(&strides, '{');
+    while (npf_json_next(&strides, '}')) {
+        int64_t stride, more;
+        port = port_named(k->outputs, npf_json_key(&strides));
+        npf_json_begin(&strides, '[');
+        npf_json_next(&strides, ']');
+        stride = npf_json_whole(&strides, MOST_NUMBER);
+        npf_json_next(&strides, ']');
+        more = npf_json_signed(&strides);
+        if (npf_json_next(&strides, ']') || strides.bad || port < 0 || (uint32_t)port >= p->output_count
+            || !p->output_steps[port].stride || !stride || more < -MOST_NUMBER || more > MOST_NUMBER)
+            return 0;
+        p->output_steps[port].stride = stride;
+        p->output_steps[port].more = more;
+    }
+    return !axes.bad && !strides.bad;
+}
+
 static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_error *error)
 {
     npf_json j = k->lengths;
@@ -737,15 +772,16 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
             return wrong(error, "the lengths are not described, or are too many");
         p->lengths = (npf_length *)npf_take(p, (count + 1) * (uint64_t)sizeof *p->lengths);
         p->steps = (uint32_t *)npf_take(p, (count + 1) * (uint64_t)sizeof *p->steps);
-        if (!p->lengths || !p->steps)
+        p->output_steps = (npf_output_steps *)npf_take(p, (p->output_count + 1) * (uint64_t)sizeof *p->output_steps);
+        if (!p->lengths || !p->steps || !p->output_steps)
             return npf_fail(error, NPUFLOW_MEMORY, "no memory for the lengths");
         npf_json_begin(&j, '[');
         while (!j.bad && npf_json_next(&j, ']') && p->length_count < count - indices) {
-            npf_json in = npf_json_value(&j), name = in;
+            npf_json in = npf_json_value(&j), name = in, axes = in, strides = in;
             npf_length one;
             int32_t port;
             memset(&one, 0, sizeof one);
-            name.bad = 1;
+            name.bad = axes.bad = strides.bad = 1;
             npf_json_begin(&in, '{');
             while (npf_json_next(&in, '}')) {
                 const npf_json key = npf_json_key(&in);
@@ -753,10 +789,12 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
                 else if (npf_json_is(key, "least")) one.least = (uint32_t)npf_json_whole(&in, MOST_NUMBER);
                 else if (npf_json_is(key, "most")) one.most = (uint32_t)npf_json_whole(&in, MOST_NUMBER);
                 else if (npf_json_is(key, "address")) one.address = (uint64_t)npf_json_whole(&in, k->data_bytes - 4);
+                else if (npf_json_is(key, "axes")) axes = npf_json_value(&in);
+                else if (npf_json_is(key, "strides")) strides = npf_json_value(&in);
                 else npf_json_value(&in);
             }
             port = port_named(k->inputs, name);
-            if (in.bad || port < 0 || (uint32_t)port >= p->input_count || one.least > one.most || !one.least)
+            if (in.bad || !read_output_steps(p, k, axes, strides) || port < 0 || (uint32_t)port >= p->input_count || one.least > one.most || !one.least)
                 return wrong(error, "a number of steps is not described");
             one.input = (uint32_t)port;
             p->steps[p->length_count] = one.most;

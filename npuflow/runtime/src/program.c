@@ -282,6 +282,16 @@ npuflow_status npuflow_steps(npuflow_program *p, uint32_t input, uint32_t steps)
     return NPUFLOW_USAGE;
 }
 
+uint32_t npuflow_output_steps(const npuflow_program *p, uint32_t output)
+{
+    const npf_output_steps *one = p->output_steps && output < p->output_count ? &p->output_steps[output] : NULL;
+    int64_t steps;
+    if (!one || !one->stride)
+        return 0;
+    steps = (int64_t)p->steps[one->length] + one->more;
+    return steps > 0 ? (uint32_t)(steps / one->stride) : 0;
+}
+
 int npf_same_codes(const npuflow_tensor *a, const npuflow_tensor *b)
 {
     uint32_t i;
