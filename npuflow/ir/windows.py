@@ -51,7 +51,7 @@ class Window:
         return DimMap(axis, num, 1, lo, hi)
 
 
-class Windows(Protocol):
+class WindowedOp(Protocol):
     """A layer with windows."""
 
     def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,14 +20,14 @@ from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.run.floats import FloatRun
-from npuflow.stages._step_counts import Sizes, Steps, need_one_border, windowed
+from npuflow.stages._step_counts import Sizes, ValueSteps, need_one_border, windowed
 from npuflow.stages._step_masks import counts_table, with_zeros_behind
 
 RECURRENT = ("host:lstm", "host:gru", "host:rnn")
 LENGTHS = 4                               # the operand of these that has lengths
 
 
-def need_followed(graph: Graph, steps: Mapping[str, Steps], sizes: Sizes, dim: str) -> None:
+def need_followed(graph: Graph, steps: Mapping[str, ValueSteps], sizes: Sizes, dim: str) -> None:
     """A ModelError where a recurrent layer or an output has a number of steps that does not follow from that
     of the dimension. `graph`: of the most steps; `steps`: of values that have some."""
     shorter, most = {n: one for n, one in sizes.known.items() if n < sizes.most}, sizes.most
@@ -90,12 +91,23 @@ def of_any_length(
     return made
 
 
-def from_zero_on(graph: Graph, steps: Mapping[str, Steps]) -> set[str]:
-    """Values that pooling reads along the steps, and that are 0 or more: a border of zeros, or none, is the
-    same to the largest of them. `graph`: of one length."""
+def from_zero_on(graph: Graph, steps: Mapping[str, ValueSteps]) -> set[str]:
+    """Values that pooling reads along the steps, and that are 0 or more by what makes them: a border of
+    zeros, or none, is the same to the largest of them. `graph`: of one length."""
     read = {node.inputs[0] for node, _ in windowed(graph, steps) if node.op.algebra != "convolution"}
-    found = FloatRun.of(graph, tuple(sorted(read))).run(noise({i: graph.type(i) for i in graph.inputs}, 0))
-    return {value for value in read if value in found and found[value].min(initial=0) >= 0}
+    made = graph.producer()
+
+    def least(value: str) -> float:
+        node = made.get(value)
+        if node is None:
+            return -np.inf
+        if node.op.algebra in ("peak", "view"):
+            return least(node.inputs[0])
+        clamp = cast(Any, node.op).bounds() if node.op.algebra == "clamp" else None
+        ends = [end for end in (node.op.clip, node.op.bounded, clamp) if end is not None]
+        return max((low for low, _ in ends), default=-np.inf)
+
+    return {value for value in read if least(value) >= 0}
 
 
 def mixing(graph: Graph, shorter: Mapping[int, Graph]) -> ModelError | None:
@@ -146,7 +158,7 @@ def _mixing(
     )
 
 
-def with_length(graph: Graph, steps: Mapping[str, Steps], dim: str, least: int, most: int) -> Graph:
+def with_length(graph: Graph, steps: Mapping[str, ValueSteps], dim: str, least: int, most: int) -> Graph:
     """A graph of the most steps along a free dimension that runs fewer, too: an input says how many, and
     recurrent layers end there, or at as many as there are behind strides. `steps`: where values have them."""
     name = length_name(dim, most)
@@ -197,7 +209,7 @@ def _recurrent(node: Node) -> bool:
     return kind(node) in RECURRENT
 
 
-def _steps(graph: Graph, steps: Mapping[str, Steps], node: Node) -> Steps | None:
+def _steps(graph: Graph, steps: Mapping[str, ValueSteps], node: Node) -> ValueSteps | None:
     """The steps of a recurrent layer that follow from the dimension; None where it has others."""
     found = steps.get(node.inputs[0]) if _recurrent(node) else None
     return found if found and not found.axis and len(graph.type(node.inputs[0]).shape) == 3 else None
@@ -209,7 +221,7 @@ def _ending(node: Node, name: str) -> Node:
     return replace(node, inputs=(*inputs[:LENGTHS], name, *inputs[LENGTHS + 1 :]))
 
 
-def need_ports(graph: Graph, steps: Mapping[str, Steps], sizes: Sizes, dim: str) -> None:
+def need_ports(graph: Graph, steps: Mapping[str, ValueSteps], sizes: Sizes, dim: str) -> None:
     """A ModelError where a port has no dimension that is the steps; of inputs as many as a run has."""
     for port in (*graph.inputs, *graph.outputs):
         own = steps.get(port)

@@ -10,14 +10,14 @@ from npuflow.base.errors import ModelError, Where
 from npuflow.ir.graph import Graph
 from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.op import Node
-from npuflow.ir.windows import Window, Windows
+from npuflow.ir.windows import Window, WindowedOp
 
 NEXT = 2                                  # lengths below the most that are compared of layers with strides
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Steps:
+class ValueSteps:
     """Along which dimension a value has steps, and how many."""
 
     axis: int
@@ -47,9 +47,9 @@ class Sizes:
             self.shapes[steps] = {v: one.type(v).shape for v in one.values}
         return self.shapes[steps].get(value, ())
 
-    def steps(self) -> dict[str, Steps]:
+    def steps(self) -> dict[str, ValueSteps]:
         """Of the values that have as many steps as a run, or fewer behind strides."""
-        found, alike = dict[str, Steps](), dict[Shape, StepCount | None]()
+        found, alike = dict[str, ValueSteps](), dict[Shape, StepCount | None]()
         middle = (self.least + self.most) // 2
         first = [self.graph(n) for n in dict.fromkeys((self.most, self.least, middle, self.most - 1))]
         for value in first[0].values:
@@ -65,7 +65,7 @@ class Sizes:
                 alike[key] = self._count(value, axis)
             count = alike[key]
             if count is not None:
-                found[value] = Steps(axis, count)
+                found[value] = ValueSteps(axis, count)
         return found
 
     def _count(self, value: str, axis: int) -> StepCount | None:
@@ -138,7 +138,7 @@ class Sizes:
                     return f"{node.name} reads fewer steps than its windows have"
         return ""
 
-    def compared(self, steps: Mapping[str, Steps]) -> dict[int, Graph]:
+    def compared(self, steps: Mapping[str, ValueSteps]) -> dict[int, Graph]:
         """Networks of fewer steps that a network of the most is compared with."""
         stride = max((own.count.stride for own in steps.values()), default=1)
         wanted = {self.least, (self.least + self.most) // 2, self.most - 1}
@@ -150,7 +150,7 @@ class Sizes:
 def window(graph: Graph, node: Node, axis: int) -> Window:
     """The windows of a layer along a dimension of what it reads."""
     shape: Sequence[int] = graph.type(node.inputs[0]).shape
-    return cast(Windows, node.op).windows(shape[2:])[axis - 2]
+    return cast(WindowedOp, node.op).windows(shape[2:])[axis - 2]
 
 
 def around(graph: Graph, node: Node, axis: int) -> tuple[int, int]:
@@ -159,7 +159,9 @@ def around(graph: Graph, node: Node, axis: int) -> tuple[int, int]:
     return own.before, (own.out - 1) * own.stride + own.span - own.before - own.size
 
 
-def need_one_border(graph: Graph, others: Mapping[int, Graph], steps: Mapping[str, Steps], dim: str) -> None:
+def need_one_border(
+    graph: Graph, others: Mapping[int, Graph], steps: Mapping[str, ValueSteps], dim: str
+) -> None:
     """A ModelError where a layer begins its first window elsewhere at some lengths, as those with a stride do
     whose border is chosen for the length."""
     for node, axis in windowed(graph, steps):
@@ -180,7 +182,7 @@ def need_one_border(graph: Graph, others: Mapping[int, Graph], steps: Mapping[st
             )
 
 
-def windowed(graph: Graph, steps: Mapping[str, Steps]) -> Iterator[tuple[Node, int]]:
+def windowed(graph: Graph, steps: Mapping[str, ValueSteps]) -> Iterator[tuple[Node, int]]:
     """Layers with windows along the steps, and the dimension that has these."""
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else ""

@@ -13,11 +13,11 @@ from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType
 from npuflow.onnx.run import EXPORT_OPSET
-from npuflow.stages._step_counts import Steps, around, windowed
+from npuflow.stages._step_counts import ValueSteps, around, windowed
 
 
 def with_zeros_behind(
-    graph: Graph, steps: Mapping[str, Steps], others: Mapping[int, Graph], pooled: Collection[str] = ()
+    graph: Graph, steps: Mapping[str, ValueSteps], others: Mapping[int, Graph], pooled: Collection[str] = ()
 ) -> Graph:
     """The graph of any length, whose convolutions read zeros behind the last step as they do in a network of
     so many steps, where their border is: what other layers make of filling there is multiplied by 0.
@@ -50,8 +50,8 @@ def with_zeros_behind(
 
 
 def _looking_ahead(
-    graph: Graph, steps: Mapping[str, Steps], others: Mapping[int, Graph], pooled: Collection[str]
-) -> Iterator[tuple[tuple[str, ...], Steps]]:
+    graph: Graph, steps: Mapping[str, ValueSteps], others: Mapping[int, Graph], pooled: Collection[str]
+) -> Iterator[tuple[tuple[str, ...], ValueSteps]]:
     """Layers whose windows reach behind the last step at some length, by what they make, over what another
     layer makes; and where that has steps."""
     makers = {n: one.producer() for n, one in others.items()}
