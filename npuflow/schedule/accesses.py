@@ -75,15 +75,19 @@ class Accesses:
 
     def touch(self, box: Box | None, queue: int, number: int, writes: bool) -> None:
         """A write stands for all that it covers, for it waited for it; a read for
-        earlier reads by its queue."""
+        earlier reads of the same box by its queue."""
+        own = _Touch(box, queue, number, writes)
         if not self._touches or (writes and box is None):
-            self._touches = [_Touch(box, queue, number, writes)]
+            self._touches = [own]
             return
-        self._touches = [
-            t for t in self._touches
-            if not ((writes or (t[1] == queue and not t[3])) and (box is None or _within(t[0], box)))
-        ]
-        self._touches.append(_Touch(box, queue, number, writes))
+        if writes:
+            self._touches = [t for t in self._touches if not _within(t[0], box)]
+        else:
+            for n, (other, by, _, wrote) in enumerate(self._touches):
+                if by == queue and not wrote and other == box:
+                    self._touches[n] = own
+                    return
+        self._touches.append(own)
 
 
 class LocalAccesses(dict[Allocation, Accesses]):
