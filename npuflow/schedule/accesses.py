@@ -51,8 +51,9 @@ class Accesses:
                 found[queue] = number
         return found
 
+    # the last ones first: what comes before them in their queue need not be compared
     def before_read(self, box: Box | None, into: Latest) -> None:
-        for other, queue, number, writes in self._touches:
+        for other, queue, number, writes in reversed(self._touches):
             if writes and number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
 
@@ -60,7 +61,7 @@ class Accesses:
         for queue, number in self._before.items():
             if number > into.get(queue, -1):
                 into[queue] = number
-        for other, queue, number, _ in self._touches:
+        for other, queue, number, _ in reversed(self._touches):
             if number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
 
@@ -69,7 +70,7 @@ class Accesses:
         for low, high, last in self.regions:
             if low < part.high and part.low < high:
                 merge(into, last)
-        for other, queue, number, _ in self._touches:
+        for other, queue, number, _ in reversed(self._touches):
             if number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
 
