@@ -40,6 +40,8 @@ STAY_PARTS = 7               # parts of a group at most
 STAY_MISSES = 2              # lengths in a row that are no gain: longer groups are not tried
 STAY_REPAIRS = 24            # times that values leave local memory, or groups are cut, until a plan fits
 STAY_ROOM = 0.75             # of local memory for a group, beside what stays for others
+# the level of sizes tried for a part of such a group: tiles that fill its room leave none for addresses
+STAY_LEVEL = 0
 STAY_LESS = 0.5              # the same, where a plan with so much had to be mended
 
 # Local memory over time

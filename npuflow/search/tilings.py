@@ -91,7 +91,7 @@ def grid_of(
     likes = tuple(units.get(axis.name, 0) for axis in layer.axes)
     if fixed:
         return _grid(layer.axes, likes, level, fixed)
-    return (_coarse if level <= tuned.PART_LEVEL else _grid)(layer.axes, likes, level)
+    return (_coarse if level in (tuned.STAY_LEVEL, tuned.PART_LEVEL) else _grid)(layer.axes, likes, level)
 
 
 def _grid(
