@@ -51,8 +51,9 @@ class Accesses:
                 found[queue] = number
         return found
 
+    # the last ones first: what comes before them in their queue need not be compared
     def before_read(self, box: Box | None, into: Latest) -> None:
-        for other, queue, number, writes in self._touches:
+        for other, queue, number, writes in reversed(self._touches):
             if writes and number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
 
@@ -60,7 +61,7 @@ class Accesses:
         for queue, number in self._before.items():
             if number > into.get(queue, -1):
                 into[queue] = number
-        for other, queue, number, _ in self._touches:
+        for other, queue, number, _ in reversed(self._touches):
             if number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
 
@@ -69,21 +70,25 @@ class Accesses:
         for low, high, last in self.regions:
             if low < part.high and part.low < high:
                 merge(into, last)
-        for other, queue, number, _ in self._touches:
+        for other, queue, number, _ in reversed(self._touches):
             if number > into.get(queue, -1) and meet(other, box):
                 into[queue] = number
 
     def touch(self, box: Box | None, queue: int, number: int, writes: bool) -> None:
         """A write stands for all that it covers, for it waited for it; a read for
-        earlier reads by its queue."""
+        earlier reads of the same box by its queue."""
+        own = _Touch(box, queue, number, writes)
         if not self._touches or (writes and box is None):
-            self._touches = [_Touch(box, queue, number, writes)]
+            self._touches = [own]
             return
-        self._touches = [
-            t for t in self._touches
-            if not ((writes or (t[1] == queue and not t[3])) and (box is None or _within(t[0], box)))
-        ]
-        self._touches.append(_Touch(box, queue, number, writes))
+        if writes:
+            self._touches = [t for t in self._touches if not _within(t[0], box)]
+        else:
+            for n, (other, by, _, wrote) in enumerate(self._touches):
+                if by == queue and not wrote and other == box:
+                    self._touches[n] = own
+                    return
+        self._touches.append(own)
 
 
 class LocalAccesses(dict[Allocation, Accesses]):

@@ -76,7 +76,7 @@ def _values(frame: Frame, p: int, array: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def _slots(frame: Frame, g: int, value: str) -> list[str]:
-    return [f"{held_slots(g, value)}/{k}" for k in range(dict(frame.group.held).get(value, 0))]
+    return [f"{held_slots(g, value)}/{k}" for k in range(frame.slots.get(value, 0))]
 
 
 def conflicts(lives: Sequence[Lifetime], addresses: Mapping[str, int], who: Users, memory: Memory) -> float:

@@ -224,7 +224,7 @@ class GroupOnCore:
         whole = self.spread[value].boxes[core.index] if stays else None
         box = hold.box if whole is None else whole
         if value not in self.held:
-            count = dict(self.frame.group.held)[value]
+            count = self.frame.slots[value]
             addresses = core.local.slots(f"kept.{value}" if stays else held_slots(self.number, value), count)
             size = max(1, self.frame.holds[value] if whole is None else elements(whole) * ref.itemsize)
             self.held[value] = [core.open(a, size) for a in addresses]

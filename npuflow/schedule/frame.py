@@ -212,6 +212,7 @@ class Passage:
     strips: tuple[list[Stripe], ...] | None = None
     layers: tuple[Layer, ...] | None = None
     holds: Mapping[str, int] | None = None
+    slots: Mapping[str, int] | None = None
     spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
 
 
@@ -296,6 +297,17 @@ class Frame:
                         found[value] = max(found.get(value, 0), elements(hold.box) * self.item(value))
             passage.holds = found
         return passage.holds
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """How many slots the buffer of each held value has: a second one where strips need it."""
+        passage = self.passage
+        if passage.slots is None:
+            turns = {v: 0 for v, count in self.group.held if count > 1}
+            for strip in (strip for strips in self.strips for strip in strips):
+                turns.update({v: max(k, strip.holds[v].slot) for v, k in turns.items() if v in strip.holds})
+            passage.slots = {v: turns.get(v, 0) + 1 for v, _ in self.group.held}
+        return passage.slots
 
     def item(self, value: str) -> int:
         return np.dtype(self.topology.graph.values[value].dtype).itemsize

@@ -79,8 +79,8 @@ class Uncuttable(Exception):
 
 @dataclass(frozen=True)
 class RollingBuffer:
-    """The buffer of a held value in one strip: the box that it is laid out for, which of
-    its slots, and how it fills."""
+    """The buffer of a held value in one strip: the box that it is laid out for, which of its slots, and how
+    it fills."""
 
     box: Box
     slot: int
@@ -144,9 +144,12 @@ class GroupWalk:
         if value in self.rows:
             dim, rows = self.rows[value]
             box[dim] = rows
-        for (dim, count), at in zip((self.cores, *self.strips), (self.core, *index), strict=False):
+        for k, ((dim, count), at) in enumerate(
+            zip((self.cores, *self.strips), (self.core, *index), strict=False)
+        ):
             if dim < len(box):
-                box[dim] = piece(box[dim], count, at, self._multiple(value, dim))
+                # the first strips are the largest: a search that looks at these alone sees what all need
+                box[dim] = piece(box[dim], count, at, self._multiple(value, dim), largest_first=k > 0)
             elif at:
                 return tuple((0, 0) for _ in box) or ((0, 0),)
         return tuple(box)
@@ -224,19 +227,30 @@ class GroupWalk:
             return RollingBuffer(box, 0, None, fresh)
         if state is not None and fresh is None:
             return RollingBuffer(state.box, state.slot, None, None)
-        slot = 0 if state is None else 1 - state.slot
         copied = None
         if state is not None and fresh is not None and fresh != box:
             copied = tuple((a, f[0]) if f != b else b for b, f, (a, _) in zip(box, fresh, box, strict=True))
+        copied = copied if copied is not None and elements(copied) else None
+        # what parts hand on in one strip is read before the next: only rows that move on, and what a
+        # load or a store meets, need a second slot
+        stays = copied is None and value in self._inner
+        slot = 0 if state is None else state.slot if stays else 1 - state.slot
         self.state[value] = _State(box, slot)
-        return RollingBuffer(box, slot, copied if copied is not None and elements(copied) else None, fresh)
+        return RollingBuffer(box, slot, copied, fresh)
+
+    @cached_property
+    def _inner(self) -> frozenset[str]:
+        """Values that the group makes and nobody outside needs."""
+        return frozenset(v for m in self.members for v in m.outputs) - self.results.keys()
 
 
-def piece(interval: Interval, count: int, at: int, multiple: int) -> Interval:
-    """One of `count` nearly equal pieces, cut on multiples."""
+def piece(
+    interval: Interval, count: int, at: int, multiple: int, *, largest_first: bool = False
+) -> Interval:
+    """One of `count` nearly equal pieces, cut on multiples. `largest_first`: the first is as large as any."""
     lo, hi = interval
-    units = -(-(hi - lo) // multiple)
-    a, b = units * at // count, units * (at + 1) // count
+    units, up = -(-(hi - lo) // multiple), (count - 1) * largest_first
+    a, b = (units * at + up) // count, (units * (at + 1) + up) // count
     return min(hi, lo + a * multiple), min(hi, lo + b * multiple)
 
 

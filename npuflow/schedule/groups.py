@@ -27,7 +27,8 @@ class FusionGroup:
 
     `strips`: cuts of the results, outermost first; all parts run for one strip, then for the next. `cores`:
     the cut of the results over cores, made before. `held`: values with buffers in local memory while the
-    group runs: 1 (the whole of what a core needs) or 2 (the strip's part, and the strip's before).
+    group runs: 1 (the whole of what a core needs) or 2 (the strip's part, and the strip's before, where rows
+    move on or external memory is met: `Frame.slots`).
     """
 
     parts: tuple[FusedOp, ...]

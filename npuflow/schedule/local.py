@@ -348,7 +348,7 @@ def held_slots(g: int, value: str) -> str:
 
 
 def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Iterator[Lifetime]:
-    for value, slots in frame.group.held:
+    for value, slots in frame.slots.items():
         if value in kept or value not in frame.holds:
             continue
         uses = [

@@ -29,15 +29,15 @@ PACK = 16                               # bytes to which constants are aligned i
 @dataclass(frozen=True)
 class Ref:
     """One operand of a group's member: an input or output by position, a parameter by name, or the sums.
-
-    The operand's maps speak of the axes of the group's first member.
-    """
+    The operand's maps speak of the axes of the group's first member. `partial`: dimensions of which a window
+    has a part only, so that its rows do not lie together in memory."""
 
     home: Home
     key: int | str
     operand: Operand
     dtype: str
     member: int = 0
+    partial: frozenset[int] = frozenset()
 
     @cached_property
     def itemsize(self) -> int:

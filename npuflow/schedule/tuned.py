@@ -26,10 +26,9 @@ STRIPES = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96
 STRIPE_ROOM = 0.8            # of local memory: what a group's largest tensor may take per stripe at least
 PATIENCE = 1                 # numbers of stripes beyond the first that fits, while they gain
 NEAR = 1.04                  # of its lower bound: no further way to run a group is tried
-PART_LEVEL = 0               # the level of sizes tried for a part of a group
+PART_LEVEL = 2               # the level of sizes tried for a part of a group
 # shares of local memory
 BUDGETS = (1.0, 0.875, 0.75, 0.625, 0.5, 0.4, 0.3, 0.225, 0.175, 0.125, 0.09, 0.0625, 0.03)
-ROLLED = 2                   # a whole buffer at most this many times a stripe's is kept whole: no copies
 AHEAD = 8                    # constants up to 1/8 of local memory may all be there before their part runs
 BUS_COST = 0.2               # assumed cost of a bus cycle to neighbouring groups, in cycles
 
@@ -41,6 +40,8 @@ STAY_PARTS = 7               # parts of a group at most
 STAY_MISSES = 2              # lengths in a row that are no gain: longer groups are not tried
 STAY_REPAIRS = 24            # times that values leave local memory, or groups are cut, until a plan fits
 STAY_ROOM = 0.75             # of local memory for a group, beside what stays for others
+# the level of sizes tried for a part of such a group: tiles that fill its room leave none for addresses
+STAY_LEVEL = 0
 STAY_LESS = 0.5              # the same, where a plan with so much had to be mended
 
 # Local memory over time

@@ -102,7 +102,10 @@ def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
         return Operand(o.name, tuple(shape), tuple(maps))
 
     def ref(r: Ref) -> Ref:
-        return replace(r, operand=operand(r.operand))
+        own = operand(r.operand)
+        sizes = zip(own.shape, r.operand.shape, strict=True)
+        partial = r.partial.union(d for d, (part, whole) in enumerate(sizes) if part < whole)
+        return replace(r, operand=own, partial=partial if r.home != "const" else r.partial)
 
     axes = tuple(replace(a, size=lengths.get(a.name, a.size)) for a in space.axes)
     small = IterationDomain(

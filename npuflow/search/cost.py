@@ -193,10 +193,11 @@ def _runs(ref: Ref, largest: Sequence[Ints], length: int) -> tuple[Floats, Float
     """Contiguous rows of one tile and the elements of each."""
     rows, run = np.ones(length), np.ones(length)
     full = np.ones(length, bool)
-    for extent, size in zip(reversed(largest), reversed(ref.operand.shape), strict=True):
+    for dim in reversed(range(len(largest))):
+        extent, size = largest[dim], ref.operand.shape[dim]
         run = np.where(full, run * extent, run)
         rows = np.where(full, rows, rows * extent)
-        full &= extent == size
+        full &= (extent == size) & (dim not in ref.partial)
     return rows, run
 
 

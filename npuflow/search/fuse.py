@@ -108,8 +108,9 @@ class Fuser:
         if any(not s.repaired for s in self._stayers.values()):
             return None
         known = Stretches(self.topology, self.singles, Known()) if self._stayers else self.coster.stretches
+        scorer = Scorer(self.topology, self.machine, tuned.STAY_LEVEL)
         own = self._stayers[strategy.name] = ResidencySearch(
-            self.machine, known, self.scorer, self._known_best, strategy.room
+            self.machine, known, scorer, self._known_best, strategy.room
         )
         return own.plan(strategy.bus)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from npuflow.base.errors import FitError, TargetError
+from npuflow.base.returned import uncollected
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.views import views_of
@@ -70,6 +71,7 @@ class TilingPlan:
         return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
 
 
+@uncollected()
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
     allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),

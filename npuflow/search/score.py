@@ -3,7 +3,7 @@ what every strip moves again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -11,6 +11,7 @@ from npuflow.ir.space import Tile, elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
 from npuflow.schedule.choice import Costs, TileChoice
+from npuflow.schedule.cycles import box_transfer
 from npuflow.schedule.frame import Frame, Passage, Topology
 from npuflow.schedule.geometry import GroupWalk, Uncuttable, piece
 from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
@@ -114,7 +115,7 @@ class Scorer:
         if sampled is None:
             return None
         frame, group = sampled, sampled.group
-        alive, area = self._alive(frame, count)
+        alive = self._alive(frame, count)
         room = self._budget(room)
         found: list[tuple[TileChoice, Costs]] = []
         resident = scratch = 0
@@ -148,7 +149,7 @@ class Scorer:
         )
         if used > room:
             return None
-        costs = self._sum(frame, [c for _, c in found], count, area)
+        costs = self._sum(frame, [c for _, c in found], count)
         moved = self._moved(frame, costs, [c for _, c in found])
         parts = tuple(FusedOp(q.nodes, c, m) for q, (c, _), m in zip(group.parts, found, moved, strict=True))
         return Scored(replace(group, parts=parts, costs=costs), costs, used)
@@ -226,9 +227,11 @@ class Scorer:
         if count > 1:
             held: dict[str, int] = {}
             for value, _ in group.held:
-                strip = max((elements(s.holds[value].box) for s in strips if value in s.holds), default=0)
+                holds = [s.holds[value] for s in strips if value in s.holds]
+                strip = max((elements(h.box) for h in holds), default=0)
+                slots = max((h.slot for h in holds), default=0) + 1
                 whole = prod(self.topology.graph.type(value).shape) // group.cores[1]
-                held[value] = 1 if value in frame.kept or whole <= tuned.ROLLED * strip else 2
+                held[value] = 1 if value in frame.kept or whole <= slots * strip else 2
             group = replace(group, held=tuple(held.items()))
             frame = Frame(self.topology, group, frame.kept, Passage())
         # the search looks at the first strips of one core only
@@ -256,8 +259,8 @@ class Scorer:
         ]
         return max([*inner, 0, count - 1], key=lambda core: pieces[core])
 
-    def _alive(self, frame: Frame, count: int) -> tuple[list[int], dict[str, int]]:
-        """Bytes of held values while each part runs, and the bytes of each."""
+    def _alive(self, frame: Frame, count: int) -> list[int]:
+        """Bytes of held values while each part runs."""
         align, members = self.machine.memory.slot_align, frame.members
         sizes: dict[str, int] = {}
         for value, slots in frame.group.held:
@@ -267,9 +270,9 @@ class Scorer:
                     whole // frame.group.cores[1] + whole // 8 * (frame.group.cores[1] > 1), align
                 )
             else:
-                sizes[value] = aligned(frame.holds.get(value, 0), align) * slots
+                sizes[value] = aligned(frame.holds.get(value, 0), align) * frame.slots[value]
         if count > 1:
-            return [sum(sizes.values())] * len(members), sizes
+            return [sum(sizes.values())] * len(members)
         alive = [0] * len(members)
         for value in sizes:
             uses = [
@@ -279,7 +282,7 @@ class Scorer:
             last = len(members) - 1 if value in frame.kept else max(uses)
             for p in range(min(uses) if made else 0, last + 1):
                 alive[p] += sizes[value]
-        return alive, sizes
+        return alive
 
     def _moved(self, frame: Frame, whole: Costs, parts: Sequence[Costs]) -> list[Costs]:
         """Each part's costs, with the group's own loads before the first and its stores behind the last."""
@@ -292,41 +295,41 @@ class Scorer:
         found[-1] = replace(found[-1], store=found[-1].store + store)
         return found
 
-    def _rows(self, value: str, frame: Frame) -> tuple[float, float]:
-        """Rows of a core's strip of a value in external memory, and by how much whole bursts of
-        them are more than its bytes."""
-        shape, item, burst = (
-            self.topology.graph.type(value).shape,
-            frame.item(value),
-            self.machine.memory.burst,
+    def _transfers(self, value: str, frame: Frame, count: int) -> tuple[float, float]:
+        """(cycles of set-up, bytes in whole bursts) of a value's boxes that all strips load or store, on the
+        core that is looked at."""
+        shape, item = self.topology.graph.type(value).shape, frame.item(value)
+        holds = [s.holds[value] for s in frame.strips[0] if value in s.holds]
+        moved = [box_transfer(shape, h.fresh, item, self.machine) for h in holds if h.fresh is not None]
+        if not moved:
+            return 0.0, 0.0
+        more = count - len(frame.strips[0])              # as the last one of those that are looked at
+        return (
+            float(sum(m.front for m in moved) + more * moved[-1].front),
+            float(sum(m.bytes for m in moved) + more * moved[-1].bytes),
         )
-        pieces = prod(n for dim, n in (frame.group.cores, *frame.group.strips) if dim == 2)
-        if len(shape) < 3 or pieces == 1:
-            return 1.0, 1.0
-        run = -(-shape[2] // pieces) * prod(shape[3:]) * item
-        return float(prod(shape[:2])), -(-run // burst) * burst / run
 
-    def _sum(self, frame: Frame, parts: Sequence[Costs], count: int, area: Mapping[str, int]) -> Costs:
-        c, d = self.machine.compute, self.machine.dma
-        cores = frame.group.cores[1]
+    def _copied(self, value: str, frame: Frame) -> int:
+        """Elements that a strip has of a value from the strip before."""
+        holds = [s.holds[value] for s in frame.strips[0] if value in s.holds]
+        return elements(holds[-1].copied) if holds and holds[-1].copied is not None else 0
+
+    def _sum(self, frame: Frame, parts: Sequence[Costs], count: int) -> Costs:
+        c, cores = self.machine.compute, frame.group.cores[1]
         width, outside = self.machine.activation_width / cores, 0.0 if self.machine.inside else 1.0
         load, store, bus, amount = (
             sum(getattr(x, n) for x in parts) for n in ("load", "store", "bus", "bytes")
         )
         tensor, vector = sum(x.tensor for x in parts), sum(x.vector for x in parts)
-        for value, slots in frame.group.held:
-            size = float(prod(self.topology.graph.type(value).shape) * frame.item(value)) / cores
+        for value, _ in frame.group.held:
             made = any(value in m.outputs for m in frame.members)
-            rows, waste = self._rows(value, frame) if cores > 1 else (32.0, 1.0)
-            size, front = size * waste, count * (c.command_cycles + d.setup_cycles + rows * d.row_cycles)
+            front, size = self._transfers(value, frame, count)
             if not made and value not in frame.kept:
                 load, bus, amount = load + front + size / width, bus + size / width, amount + outside * size
             if made and value in frame.results and self.topology.wanted_in_data(value, frame.kept):
                 store, bus, amount = store + front + size / width, bus + size / width, amount + outside * size
-            if slots == 2:
-                vector += (area[value] / 4 / frame.item(value) / c.vector_lanes + c.command_cycles) * (
-                    count - 1
-                )
+            if copied := self._copied(value, frame):
+                vector += (copied / c.vector_lanes + c.command_cycles) * (count - 1)
         inside = sum(max(x.tensor, x.vector, x.cycles - x.early) for x in parts)
         lead, last = parts[0], parts[-1]
         cycles = max(inside, load + lead.tail * 0.5, store, bus, tensor, vector) + 0.0

@@ -90,11 +90,9 @@ class Coster:
         batch: tuple[Cut, ...] = ((0, shapes[0][0]),) if shapes[0][0] > 1 else ()
         if batch:
             found.append(batch)
-        counts = [
-            n
-            for n in (*tuned.STRIPES, rows)
-            if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1
-        ]
+        # as few strips as there are with so many rows each
+        even = [-(-rows // -(-rows // n)) for n in (*tuned.STRIPES, rows) if n <= rows]
+        counts = [n for n in even if n * max(1, prod(n for _, n in batch)) >= least and n > 1]
         return found + [(*batch, (2, n)) for n in dict.fromkeys(counts)]
 
     def _whole(self, parts: Sequence[tuple[int, ...]]) -> int:

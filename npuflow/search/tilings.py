@@ -91,7 +91,7 @@ def grid_of(
     likes = tuple(units.get(axis.name, 0) for axis in layer.axes)
     if fixed:
         return _grid(layer.axes, likes, level, fixed)
-    return _coarse(layer.axes, likes) if level == 0 else _grid(layer.axes, likes, level)
+    return (_coarse if level in (tuned.STAY_LEVEL, tuned.PART_LEVEL) else _grid)(layer.axes, likes, level)
 
 
 def _grid(
@@ -118,9 +118,9 @@ def _grid(
 
 
 @lru_cache(maxsize=2048)
-def _coarse(axes: tuple[Axis, ...], likes: tuple[int, ...]) -> CandidateGrid:
+def _coarse(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int) -> CandidateGrid:
     """Grids of the parts of groups: small, and asked for again and again."""
-    return _grid(axes, likes, 0)
+    return _grid(axes, likes, level)
 
 
 def slot_counts(

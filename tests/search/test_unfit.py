@@ -146,7 +146,7 @@ def test_pins_that_cannot_be() -> None:
 
 
 def test_a_tensor_that_cannot_stay() -> None:
-    b, target = Builder(), local(SMALL, 2048)
+    b, target = Builder(), local(SMALL, 1024)
     x = b.input("x", (1, 8, 24, 24))
     x = b.conv(x, 8, 1)
     stays = b.nodes[-1].outputs[0]
