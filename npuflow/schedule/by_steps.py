@@ -15,7 +15,7 @@ from npuflow.ir.loops import border, counted, loops, runs
 from npuflow.ir.op import Node
 from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import TensorType
-from npuflow.ir.windows import Windows
+from npuflow.ir.windows import WindowedOp
 from npuflow.place.partition import boundary, is_npu
 from npuflow.schedule.model import space_of
 
@@ -198,7 +198,7 @@ class BySteps:
         if (own.num == 1 and made == [shape[axis]] * len(made)) or node.op.framed(axis, 0, 0) is None:
             return 0
         # the fewest that make so many of all steps, and at each number of steps no fewer
-        window = cast(Windows, node.op).windows(shape[2:])[axis - 2]
+        window = cast(WindowedOp, node.op).windows(shape[2:])[axis - 2]
         more = window.before + window.after - window.span + own.num
         return more if (shape[axis] + more) // own.num == made[0] else more + own.num - 1
 

@@ -105,7 +105,7 @@ def from_zero_on(graph: Graph, steps: Mapping[str, ValueSteps]) -> set[str]:
             return least(node.inputs[0])
         clamp = cast(Any, node.op).bounds() if node.op.algebra == "clamp" else None
         ends = [end for end in (node.op.clip, node.op.bounded, clamp) if end is not None]
-        return max((low for low, _ in ends), default=-np.inf)
+        return max((float(np.min(end[0])) for end in ends), default=-np.inf)
 
     return {value for value in read if least(value) >= 0}
 
