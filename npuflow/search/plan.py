@@ -26,6 +26,7 @@ from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
 from npuflow.search.pinned import NO_PINS, Pins, part_named, with_tiles
 from npuflow.search.pins import check
+from npuflow.search.score import Scorer
 from npuflow.search.strategies import Form, Result, Tried, usable
 from npuflow.search.tilings import DEFAULT_LEVEL
 from npuflow.search.whole_rows import WholeRows, whole_rows
@@ -104,11 +105,16 @@ def plan_network(
     contest.run(fusers)
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
+    if contest.uses("few sizes") and graph.rolls:
+        small = Scorer(contest.topology, machine, tuned.STAY_LEVEL)
+        contest.enter(contest.beside([
+            Fuser(contest.topology, machine, groups, f.level, pins, scorer=small) for f in fusers
+        ], "few sizes"))
     if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
         single = replace(machine, all_cores=replace(machine.compute, cores=1))
-        contest.enter(contest.on_one_core([
+        contest.enter(contest.beside([
             Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
-        ]))
+        ], "on one core"))
     best = contest.best
     if best is None:
         hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
@@ -224,16 +230,12 @@ class Contest:
         if self.topology.graph.rolls and not found.early:
             self.offer([replace(found, origin=f"{found.origin}, under loops", early=True)])
 
-    def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
-        """The best plan of the same strategies where the other cores are idle."""
-        alone = replace(self, best=None, tried=[], bound=inf)      # the bound is that of all cores
+    def beside(self, fusers: Sequence[Fuser], how: str) -> Finalist | None:
+        """The best plan of the same strategies by other means, as where the other cores are idle."""
+        alone = replace(self, best=None, tried=[], bound=inf)      # no bound of theirs is known
         alone.run(fusers, self.best)
-        self.tried += [replace(t, origin=f"{t.origin}, on one core") for t in alone.tried]
-        return (
-            replace(alone.best, origin=f"{alone.best.origin}, on one core")
-            if alone.best is not None
-            else None
-        )
+        self.tried += [replace(t, origin=f"{t.origin}, {how}") for t in alone.tried]
+        return None if alone.best is None else replace(alone.best, origin=f"{alone.best.origin}, {how}")
 
 
 def _enter_others(contest: Contest, graph: Graph, numerics: Numerics, pins: Pins) -> None:

@@ -15,7 +15,7 @@ from npuflow.base.tables_toml import dotted
 from npuflow.schedule import tuned
 from npuflow.search.tilings import DEFAULT_LEVEL
 
-Form = Literal["lower level", "rows stay", "groups", "overlapping", "under loops", "one core"]
+Form = Literal["lower level", "rows stay", "groups", "overlapping", "under loops", "few sizes", "one core"]
 When = Literal[
     "always", "above the default level", "on several cores", "on several cores, or where values are joined",
     "on one core, or above the default level", "where values are joined",
@@ -96,6 +96,10 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     TilingStrategy(
         "under loops", "under loops",
         "the best plan, in which rounds of loops load constants of what follows them",
+    ),
+    TilingStrategy(
+        "few sizes", "few sizes",
+        "all of these in networks with loops, with parts in few sizes: what stays over rounds finds room",
     ),
     TilingStrategy(
         "on one core", "one core", "all of these on one core, and the others idle", "on several cores"

@@ -96,6 +96,15 @@ def test_rounds_load_constants_of_what_follows(kind: str) -> None:
     assert len({c.number("external") for c in ends}) == len(ends)      # each byte once
 
 
+def test_parts_in_few_sizes_are_tried_in_networks_with_loops() -> None:
+    graph, feeds = quantised(stacked("LSTM"), WIDE)
+    plan, without = planned(graph, WIDE), planned(graph, WIDE, ["few sizes"])
+    own = [t for t in plan.tried if t.origin.endswith(", few sizes")]
+    assert own and not any("few sizes" in t.origin for t in without.tried)
+    assert plan.cycles == min(without.cycles, *(t.cycles for t in own if t.cycles))
+    proved(graph, graph, plan, feeds, WIDE)
+
+
 def test_rounds_whose_number_is_read_load_nothing_for_others() -> None:
     """A run of few steps would not load all of it."""
     graph, _, _ = free_length(lambda steps: stacked("GRU", steps), 24, WIDE)
