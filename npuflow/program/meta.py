@@ -44,7 +44,6 @@ from typing import Any
 
 from npuflow.base.errors import ModelError
 from npuflow.hw.elements import TABLE
-from npuflow.ir.lengths import StepCount
 
 CONTAINERS = {
     row.name: row.bytes
@@ -140,11 +139,16 @@ def _lengths(meta: Mapping[str, Any]) -> None:
         need(_strides(strides), "strides of steps are no pairs of numbers")
         good = isinstance(axes, dict) and strides.keys() <= axes.keys() and all(
             name in ports and natural(axis, len(ports[name] or ()) - 1)
-            and ports[name][axis] == StepCount(*strides.get(name, ())).of(most) for name, axis in axes.items()
+            and ports[name][axis] == _steps(most, *strides.get(name, (1, 0))) for name, axis in axes.items()
         )
         need(good, "an axis of steps is of no port, or has another length")
     need(_texts(meta.get("cleared")), "what is cleared is no list of names")
     need(set(meta["cleared"]) <= set(meta.get("values", ())), "what is cleared is no value")
+
+
+def _steps(most: int, stride: int, more: int) -> int:
+    """How many there are behind strides, as `strides` states it."""
+    return (most + more) // stride
 
 
 def _strides(found: object) -> bool:

@@ -59,7 +59,7 @@ from npuflow.program.repeats import Rounds, expanded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
-from npuflow.schedule.borders import spreads
+from npuflow.schedule.borders import spreads, trimmed
 from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
@@ -136,10 +136,17 @@ def _indexed(
     if any(data.address(made) != data.address(held) for made, (held, _) in part.states.items()):
         return None
 
-    def run(numbers: Numbers) -> tuple[_Output, ScheduleTime]:
+    whole_frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
+    handed = spreads(whole_frames, plan.kept, len(whole.cores))
+
+    def run(numbers: Numbers) -> tuple[_Output, ScheduleTime] | None:
         own = Topology(topology.graph, topology.machine, topology.numerics, part.at(numbers))
         frames = [Frame(own, g, frozenset(plan.kept)) for g in plan.groups]
-        places = [DataStorage(own.views, data.layout, data.lives, data.homes) for _ in whole.cores]
+        borders = trimmed(spreads(frames, plan.kept, len(whole.cores)), handed)
+        if borders is None:
+            return None
+        homes = data.homes | borders
+        places = [DataStorage(own.views, data.layout, data.lives, homes) for _ in whole.cores]
         schedule = schedule_of(frames, local, own.machine, places[0].places())
         cores = _cores(own, target, consts, places)
         written = _Output(cores, LoopCommands((), cores))
@@ -148,12 +155,15 @@ def _indexed(
 
     consts.closed = True
     try:
-        last, time = run(part.last)
-        every = {at: run(at)[0].words for at in part.samples}
+        made = run(part.last)
+        every = {at: one[0].words for at in part.samples if (one := run(at)) is not None}
     except UnknownBlock:
         return None
     finally:
         consts.closed = False
+    if made is None or len(every) < len(part.samples):
+        return None
+    last, time = made
     address = -(-data.layout.total // WORD) * WORD
     stored = [
         at_any_index({at: w[c] for at, w in every.items()}, own, index_reads(part, address), c)
