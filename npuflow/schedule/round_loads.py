@@ -30,8 +30,9 @@ TIME = 0.5                                # of a round's computation that its sh
 @dataclass(frozen=True)
 class LoopTurns:
     """The groups behind which a loop's loads of constants come: the last of each of the two rounds that a
-    plan has, and of the last step. `begin`, `end`: when the rounds begin, and when they are over; `until`:
-    constants that are used from then on are another loop's; `most`: bytes of a round."""
+    plan has, and of the last step. `begin`, `end`: when the rounds begin, and when the last step is over, behind
+    which the last loads come; `until`: constants that are used from then on are another loop's; `most`:
+    bytes of a round."""
 
     groups: tuple[int, int, int]
     rounds: int
@@ -79,9 +80,9 @@ def turns_of(
         if roll.counted or not all((*rounds, own[-1])):
             continue
         groups = max(rounds[0]), max(rounds[1]), max(own[-1])
-        end = min(moments[g][0] for g in own[-1])
+        end = max(moments[g][-1] for g in own[-1]) + 1
         other = (moments[g][0] for g in range(groups[2], len(frames)) if segment[g] != segment[groups[2]])
-        until = min([*(at for at in begins if at > end), *other], default=moments[-1][-1] + 1)
+        until = min([*(at for at in begins if at >= end), *other], default=moments[-1][-1] + 1)
         costs = [frames[g].group.costs for g in rounds[0]]
         free = TIME * sum(max(c.tensor, c.vector) for c in costs) * machine.memory.external_bandwidth
         yield LoopTurns(groups, roll.rounds, min(moments[g][0] for g in rounds[0]), end, until, int(free))
