@@ -30,9 +30,9 @@ TIME = 0.5                                # of a round's computation that its sh
 @dataclass(frozen=True)
 class LoopTurns:
     """The groups behind which a loop's loads of constants come: the last of each of the two rounds that a
-    plan has, and of the last step. `begin`, `end`: when the rounds begin, and when the last step is over, behind
-    which the last loads come; `until`: constants that are used from then on are another loop's; `most`:
-    bytes of a round."""
+    plan has, and of the last step. `begin`, `end`: when the rounds begin, and when the last step is over,
+    behind which the last loads come; `until`: constants that are used from then on are another loop's;
+    `most`: bytes of a round."""
 
     groups: tuple[int, int, int]
     rounds: int
