@@ -105,16 +105,7 @@ def plan_network(
     contest.run(fusers)
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
-    if contest.uses("few sizes") and graph.rolls:
-        small = Scorer(contest.topology, machine, tuned.STAY_LEVEL)
-        contest.enter(contest.beside([
-            Fuser(contest.topology, machine, groups, f.level, pins, scorer=small) for f in fusers
-        ], "few sizes"))
-    if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
-        single = replace(machine, all_cores=replace(machine.compute, cores=1))
-        contest.enter(contest.beside([
-            Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
-        ], "on one core"))
+    _enter_beside(contest, fusers, groups, pins, bounds)
     best = contest.best
     if best is None:
         hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
@@ -236,6 +227,21 @@ class Contest:
         alone.run(fusers, self.best)
         self.tried += [replace(t, origin=f"{t.origin}, {how}") for t in alone.tried]
         return None if alone.best is None else replace(alone.best, origin=f"{alone.best.origin}, {how}")
+
+
+def _enter_beside(
+    contest: Contest, fusers: Sequence[Fuser], groups: Sequence[FusionGroup], pins: Pins, bounds: LowerBounds
+) -> None:
+    """The best plans of the same strategies with parts in few sizes, and on one core."""
+    topology, machine = contest.topology, contest.machine
+    if contest.uses("few sizes") and topology.graph.rolls:
+        small = Scorer(topology, machine, tuned.STAY_LEVEL)
+        own = [Fuser(topology, machine, groups, f.level, pins, scorer=small) for f in fusers]
+        contest.enter(contest.beside(own, "few sizes"))
+    if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
+        single = replace(machine, all_cores=replace(machine.compute, cores=1))
+        own = [Fuser(topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers]
+        contest.enter(contest.beside(own, "on one core"))
 
 
 def _enter_others(contest: Contest, graph: Graph, numerics: Numerics, pins: Pins) -> None:
