@@ -17,7 +17,6 @@ built, for each of its networks.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -56,42 +55,11 @@ strategy = "none"
 
 def checkpoint(folder: Path, shape: dict[str, Any]) -> Path:
     """A folder with random weights, and as GGUF."""
-    from safetensors.numpy import save_file
-
     sys.path.insert(0, str(ROOT))
     from tests.checkpoints.gguf_files import write
+    from tests.checkpoints.random_llama import write_llama
 
-    rng, held = np.random.default_rng(0), dict[str, Any]()
-
-    def matrix(name: str, rows: int, columns: int) -> None:
-        held[name] = (rng.standard_normal((rows, columns)) * 2 / np.sqrt(columns)).astype(np.float32)
-
-    width, feed, size = shape["width"], shape["feed"], shape["size"]
-    matrix("model.embed_tokens.weight", shape["tokens"], width)
-    held["model.norm.weight"] = np.ones(width, np.float32)
-    for k in range(shape["layers"]):
-        own = f"model.layers.{k}."
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            held[f"{own}{norm}.weight"] = np.ones(width, np.float32)
-        for name, rows in (("q", shape["heads"]), ("k", shape["keys"]), ("v", shape["keys"])):
-            matrix(f"{own}self_attn.{name}_proj.weight", rows * size, width)
-        matrix(f"{own}self_attn.o_proj.weight", width, shape["heads"] * size)
-        for name in ("gate", "up"):
-            matrix(f"{own}mlp.{name}_proj.weight", feed, width)
-        matrix(f"{own}mlp.down_proj.weight", width, feed)
-    source = folder / "source"
-    source.mkdir()
-    save_file(held, source / "model.safetensors")
-    config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width,
-        "intermediate_size": feed, "num_hidden_layers": shape["layers"], "head_dim": size,
-        "num_attention_heads": shape["heads"], "num_key_value_heads": shape["keys"],
-        "vocab_size": shape["tokens"], "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
-        "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    }
-    (source / "config.json").write_text(json.dumps(config))
-    return write(source, folder / "net.gguf", "Q4_1")
+    return write(write_llama(folder / "source", shape, CONTEXT), folder / "net.gguf", "Q4_1")
 
 
 def rows(target: str, name: str, chunk: int = 1, bits: int = 16) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 MUCH = 1 << 28                            # bytes that are worth a fraction of a second
@@ -29,19 +28,6 @@ class Returned:
 
 
 RETURNED = Returned()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Nobody looks for cycles of objects meanwhile: of many small objects without cycles, as the jobs of a
-    schedule are, that takes a sixth of the time."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def present() -> int:

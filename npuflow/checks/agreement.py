@@ -72,7 +72,7 @@ def compare(
             for value, name, step in told:
                 if value in want:
                     _add(found, name, step.of(want[value]), list(_seen(runner, name, got, sample)))
-        # all tensors of all samples: the simulator's do not lie beside the executor's
+        # free the simulator's tensors before the executor makes as many
         del outputs, got
         runner.forget()
         for want, fast in zip(wanted, executor.run_many(batch, keep=lambda _: True), strict=True):

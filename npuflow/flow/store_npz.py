@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 _LOCAL, _CENTRAL, _END = "<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"
 _VERSION, _DAY = 20, 0x21  # of the zip format; the first day that it knows
-_ALIGN, _ALIGNED = 64, 1 << 16  # bytes: of the place of an array, of an array from which on it has one
+_ALIGN, _ALIGNED = 64, 1 << 16  # bytes: the alignment of large arrays, and the size from which one is large
 _PADDING = 0xD935  # the extra field by which archives align their members
 _MOST = 1 << 31  # bytes, and below them numbers of members, that need no zip64
 _MANY = 1 << 15
@@ -95,7 +95,8 @@ def read(data: bytes | mmap.mmap, keys: Iterable[str]) -> dict[str, Array]:
     """The arrays of these names from a file's checked bytes: copies, or, of a mapped file, large ones where
     they lie."""
     found: dict[str, Array] = {}
-    with zipfile.ZipFile(io.BytesIO(data) if isinstance(data, bytes) else data) as archive:  # type: ignore[arg-type]
+    file: Any = io.BytesIO(data) if isinstance(data, bytes) else data  # a map reads as an open file does
+    with zipfile.ZipFile(file) as archive:
         for key in keys:
             info = archive.getinfo(member(key))
             if info.compress_type == zipfile.ZIP_STORED:
@@ -103,8 +104,8 @@ def read(data: bytes | mmap.mmap, keys: Iterable[str]) -> dict[str, Array]:
                 start = info.header_offset + 30 + name + extra
                 found[key] = _parsed(memoryview(data)[start : start + info.file_size])
             else:
-                with archive.open(info) as file:
-                    found[key] = np.lib.format.read_array(file, allow_pickle=False)
+                with archive.open(info) as packed:
+                    found[key] = np.lib.format.read_array(packed, allow_pickle=False)
     return found
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
+from npuflow.base.step_count import EACH, StepCount
 from npuflow.ir.borders import carries
 from npuflow.ir.chunk import ChunkSteps
-from npuflow.ir.lengths import EACH, Length, StepCount
+from npuflow.ir.lengths import Length
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.rings import Ring
 from npuflow.ir.types import Array, QuantType, TensorType, Value

@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from npuflow.base.errors import InputError
+from npuflow.base.step_count import StepCount
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import Length, StepCount
+from npuflow.ir.lengths import Length
 from npuflow.ir.op import OPS, Node, Op, Param
 from npuflow.ir.rings import Ring
 from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value, quant_of

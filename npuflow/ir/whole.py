@@ -14,7 +14,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import maker
 from npuflow.ir.types import INDEX_BITS, Array, QuantType, Span, Value
 
-SOME = 256  # elements that are looked at before all of a constant
+SOME = 256  # elements of a constant that are checked before all of them
 _FAR = 200  # nodes that are looked back
 _NARROW = ("bool", "uint8", "int8", "uint16", "int16")  # types whose own range says enough
 
@@ -37,7 +37,7 @@ def constant_span(held: Array) -> Span | None:
     """The range of a constant of whole numbers."""
     if held.dtype.kind not in "biuf" or not held.size:
         return None
-    for part in (held.flat[:SOME], held):          # weights are told by their first few
+    for part in (held.flat[:SOME], held):          # the first elements of most weights are fractions already
         real = part.astype(np.float64)
         if not np.isfinite(real).all() or np.any(real != np.rint(real)):
             return None

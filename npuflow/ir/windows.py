@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,11 @@ class WindowedOp(Protocol):
     """A layer with windows."""
 
     def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]: ...
+
+
+def window_along(op: object, shape: Sequence[int], axis: int) -> Window:
+    """The windows of a convolution or a pool along a dimension of what it reads, which has a shape."""
+    return cast(WindowedOp, op).windows(shape[2:])[axis - 2]
 
 
 def tap_places(spec: Sequence[Window], places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

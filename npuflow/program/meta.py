@@ -43,6 +43,7 @@ from math import isfinite, prod
 from typing import Any
 
 from npuflow.base.errors import ModelError
+from npuflow.base.step_count import StepCount
 from npuflow.hw.elements import TABLE
 
 CONTAINERS = {
@@ -139,16 +140,11 @@ def _lengths(meta: Mapping[str, Any]) -> None:
         need(_strides(strides), "strides of steps are no pairs of numbers")
         good = isinstance(axes, dict) and strides.keys() <= axes.keys() and all(
             name in ports and natural(axis, len(ports[name] or ()) - 1)
-            and ports[name][axis] == _behind(most, *strides.get(name, (1, 0))) for name, axis in axes.items()
+            and ports[name][axis] == StepCount(*strides.get(name, ())).of(most) for name, axis in axes.items()
         )
         need(good, "an axis of steps is of no port, or has another length")
     need(_texts(meta.get("cleared")), "what is cleared is no list of names")
     need(set(meta["cleared"]) <= set(meta.get("values", ())), "what is cleared is no value")
-
-
-def _behind(most: int, stride: int, more: int) -> int:
-    """How many there are behind strides, as `strides` states it."""
-    return (most + more) // stride
 
 
 def _strides(found: object) -> bool:

@@ -69,7 +69,7 @@ def without_functions(model: bytes) -> bytes:
     held = onnx.load_from_string(model)
     if not held.functions:
         return model
-    # the inliner copies what it is given several times: it has the tensors without their bytes
+    # the inliner copies its model several times, so it gets tensors without their bytes
     bare = onnx.ModelProto(ir_version=held.ir_version, opset_import=held.opset_import)
     bare.functions.extend(held.functions)
     bare.graph.name = held.graph.name

@@ -78,7 +78,7 @@ class ProgramRunner:
         return found
 
     def forget(self) -> None:
-        """Give back what dumps of this thread and idle machines have shown."""
+        """Drop the tensors that dumps of this thread and idle machines still hold."""
         self._shown.shadows = {}
         with self._lock:
             for machine in chain(*self._idle.values()):

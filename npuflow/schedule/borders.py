@@ -50,18 +50,22 @@ def loaded(spread: Mapping[str, Spread], reader: int, core: int) -> list[Border]
     return [b for s in spread.values() if s.reader == reader for b in s.borders if core in b.targets]
 
 
-def trimmed(own: Mapping[str, Spread], whole: Mapping[str, Spread]) -> dict[str, str] | None:
-    """Of a plan that runs over parts of values, what cores hand on, by its name: in whose bytes of the whole
-    plan's it lies. None where other cores hand on, or more of a value."""
+class OtherBorders(Exception):
+    """A plan over parts of values has cores hand on something that the whole plan does not."""
+
+
+def trimmed(own: Mapping[str, Spread], whole: Mapping[str, Spread]) -> dict[str, str]:
+    """The borders of a plan over parts of values, by name, and the border of the whole plan in whose bytes
+    each lies. `OtherBorders` where other cores hand on, or more of a value."""
     found = dict[str, str]()
     for value, spread in own.items():
         theirs = whole[value].borders if value in whole else ()
         if len(theirs) != len(spread.borders):
-            return None
+            raise OtherBorders
         for mine, other in zip(spread.borders, theirs, strict=True):
             alike = (mine.source, mine.targets) == (other.source, other.targets)
             if not alike or elements(mine.box) > elements(other.box):
-                return None
+                raise OtherBorders
             found[mine.name] = other.name
     return found
 

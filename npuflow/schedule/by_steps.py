@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import lcm
-from typing import cast
 
+from npuflow.base.step_count import EACH, StepCount
 from npuflow.hw.target import Numerics
 from npuflow.ir.chunk import ChunkSteps
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import EACH, Length, StepCount
+from npuflow.ir.lengths import Length
 from npuflow.ir.loops import border, counted, loops, runs
 from npuflow.ir.op import Node
 from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import TensorType
-from npuflow.ir.windows import WindowedOp
+from npuflow.ir.windows import window_along
 from npuflow.place.partition import boundary, is_npu
 from npuflow.schedule.model import space_of
 
@@ -198,7 +198,7 @@ class BySteps:
         if (own.num == 1 and made == [shape[axis]] * len(made)) or node.op.framed(axis, 0, 0) is None:
             return 0
         # the fewest that make so many of all steps, and at each number of steps no fewer
-        window = cast(WindowedOp, node.op).windows(shape[2:])[axis - 2]
+        window = window_along(node.op, shape, axis)
         more = window.before + window.after - window.span + own.num
         return more if (shape[axis] + more) // own.num == made[0] else more + own.num - 1
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from npuflow.base.errors import FitError, TargetError
-from npuflow.base.returned import uncollected
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.views import views_of
@@ -72,7 +71,6 @@ class TilingPlan:
         return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
 
 
-@uncollected()
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
     allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),
@@ -223,7 +221,7 @@ class Contest:
 
     def beside(self, fusers: Sequence[Fuser], how: str) -> Finalist | None:
         """The best plan of the same strategies by other means, as where the other cores are idle."""
-        alone = replace(self, best=None, tried=[], bound=inf)      # no bound of theirs is known
+        alone = replace(self, best=None, tried=[], bound=inf)      # the bound is that of the other means
         alone.run(fusers, self.best)
         self.tried += [replace(t, origin=f"{t.origin}, {how}") for t in alone.tried]
         return None if alone.best is None else replace(alone.best, origin=f"{alone.best.origin}, {how}")

@@ -99,7 +99,7 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     ),
     TilingStrategy(
         "few sizes", "few sizes",
-        "all of these in networks with loops, with parts in few sizes: what stays over rounds finds room",
+        "in networks with loops, all of these with fewer tile sizes: weights stay in local memory",
     ),
     TilingStrategy(
         "on one core", "one core", "all of these on one core, and the others idle", "on several cores"

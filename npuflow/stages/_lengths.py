@@ -10,11 +10,12 @@ from typing import Any, cast
 import numpy as np
 
 from npuflow.base.errors import ModelError, Where
+from npuflow.base.step_count import EACH, StepCount
 from npuflow.input.data.config import noise
 from npuflow.input.data.lengths import filled
 from npuflow.ir.builder import Builder
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import EACH, Length, StepCount, length_name
+from npuflow.ir.lengths import Length, length_name
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value

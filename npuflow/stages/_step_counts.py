@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from npuflow.base.errors import ModelError, Where
+from npuflow.base.step_count import EACH, StepCount
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.op import Node
-from npuflow.ir.windows import Window, WindowedOp
+from npuflow.ir.windows import Window, window_along
 
 NEXT = 2                                  # lengths below the most that are compared of layers with strides
 Shape = tuple[int, ...]
@@ -149,8 +148,7 @@ class Sizes:
 
 def window(graph: Graph, node: Node, axis: int) -> Window:
     """The windows of a layer along a dimension of what it reads."""
-    shape: Sequence[int] = graph.type(node.inputs[0]).shape
-    return cast(WindowedOp, node.op).windows(shape[2:])[axis - 2]
+    return window_along(node.op, graph.type(node.inputs[0]).shape, axis)
 
 
 def around(graph: Graph, node: Node, axis: int) -> tuple[int, int]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from npuflow.base.step_count import EACH, StepCount
 from npuflow.ir.builder import Builder
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType
 from npuflow.onnx.run import EXPORT_OPSET
@@ -84,4 +84,4 @@ def step_table(most: int, count: StepCount) -> Array:
 
 def counts_table(most: int, count: StepCount) -> Array:
     """Entry n: how many steps a run of n has behind strides."""
-    return np.clip((np.arange(most + 1) + count.more) // count.stride, 0, count.of(most)).astype(np.int32)
+    return np.array([max(count.of(steps), 0) for steps in range(most + 1)], np.int32)

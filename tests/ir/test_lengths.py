@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npuflow.ir.lengths import EACH, Length, StepCount
+from npuflow.base.step_count import EACH, StepCount
+from npuflow.ir.lengths import Length
 
 COUNTS = st.builds(StepCount, st.integers(1, 8), st.integers(-20, 20))
 

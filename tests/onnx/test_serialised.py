@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
@@ -43,12 +41,9 @@ def model(sizes: list[int], texts: list[str], functions: int) -> onnx.ModelProto
 )
 def test_the_bytes_are_those_of_protobuf(sizes: list[int], texts: list[str], functions: int) -> None:
     made = model(sizes, texts, functions)
-    before, found = module.LARGE, b""
-    module.LARGE = 0
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LARGE", 0)
         found = serialised(made)
-    finally:
-        module.LARGE = before
     assert found == made.SerializeToString(deterministic=True) == serialised(made)
 
 
@@ -56,7 +51,7 @@ def test_a_model_without_anything() -> None:
     assert serialised(onnx.ModelProto()) == b""
 
 
-def test_more_than_a_message_holds_is_an_error(monkeypatch: Any) -> None:
+def test_more_than_a_message_holds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     made = model([9_000], ["a"] * 4, 0)
     monkeypatch.setattr(module, "LARGE", 0)
     monkeypatch.setattr(module, "MOST", made.ByteSize())

@@ -12,10 +12,10 @@ import onnxruntime
 import pytest
 
 from npuflow.base.errors import ModelError
+from npuflow.base.step_count import EACH, StepCount
 from npuflow.checks.agreement import compare
 from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
-from npuflow.ir.lengths import EACH, StepCount
 from npuflow.ir.loops import counted, loops
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array

@@ -15,9 +15,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.space import elements
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import apart
-from npuflow.schedule.borders import spreads
+from npuflow.schedule.borders import OtherBorders, spreads, trimmed
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.geometry import Spread
+from npuflow.schedule.geometry import Border, Spread
 from npuflow.search.plan import TilingPlan
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import check_exact, machine
@@ -100,3 +100,20 @@ def test_every_core_finds_what_it_reads() -> None:
                         covered += 1
                         assert there[tuple(slice(a, b) for a, b in wants)].all(), (seed, value, core)
     assert covered > 20
+
+
+def test_borders_of_a_part_lie_in_those_of_the_whole() -> None:
+    """Where another core hands on, or more, the bytes of the whole plan do not serve."""
+    def spread(*borders: Border) -> dict[str, Spread]:
+        return {"x": Spread((), borders, 0, 1)}
+
+    whole = Border("x", 0, (1, 2), ((0, 1), (0, 256)))
+    part = replace(whole, box=((0, 1), (0, 64)))
+    assert trimmed(spread(part), spread(whole)) == {part.name: whole.name}
+    assert trimmed(spread(), spread()) == {}
+    larger = replace(whole, box=((0, 1), (0, 257)))
+    for other in (replace(part, source=3), replace(part, targets=(1,)), larger):
+        with pytest.raises(OtherBorders):
+            trimmed(spread(other), spread(whole))
+    with pytest.raises(OtherBorders):
+        trimmed(spread(part, part), spread(whole))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.base.errors import DataError
+from npuflow.base.step_count import StepCount
 
 if TYPE_CHECKING:  # who runs programs fills samples, and loads no graphs
     from npuflow.ir.types import Array
@@ -71,8 +72,7 @@ def steps_of_sample(lengths: Sequence[Entry], sample: Mapping[str, Any]) -> dict
 
 def steps_of_port(one: Entry, port: str, steps: int) -> int:
     """How many of a run's steps a port has: fewer behind strides. `one`: of a program's metadata."""
-    stride, more = one.get("strides", {}).get(port, (1, 0))
-    return int((steps + more) // stride)
+    return StepCount(*one.get("strides", {}).get(port, ())).of(steps)
 
 
 def cut(lengths: Sequence[Entry], sample: Mapping[str, Any], made: Mapping[str, Array]) -> dict[str, Array]:

@@ -59,7 +59,7 @@ from npuflow.program.repeats import Rounds, expanded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.bank_layout import set_apart
-from npuflow.schedule.borders import spreads, trimmed
+from npuflow.schedule.borders import OtherBorders, spreads, trimmed
 from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
@@ -115,37 +115,34 @@ def generate(
     cores = _cores(topology, target, ConstPool(target.memory.burst), data)
     out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
     _commands(graph, schedule, out)
-    shown = None if part is None else _indexed(part, topology, plan, target, local, out)
+    shown = None if part is None else _indexed(part, frames, plan, target, local, out)
     if shown is None and part is not None and part.caches and part.rings is not None:
-        shown = _indexed(replace(part, rings=None), topology, plan, target, local, out)
+        shown = _indexed(replace(part, rings=None), frames, plan, target, local, out)
     if shown is not None:
         out, time = shown
     return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
 
 
 def _indexed(
-    part: ValidPart, topology: Topology, plan: TilingPlan, target: Target, local: Local, whole: _Output
+    part: ValidPart, whole_frames: Sequence[Frame], plan: TilingPlan, target: Target, local: Local,
+    whole: _Output,
 ) -> tuple[_Output, ScheduleTime] | None:
     """The commands over the valid part of caches: at the largest index, with what they are at others, and
     their time. None where these are not alike, or caches do not stay where they are. `whole`: those that make
     all of them."""
-    data, consts = whole.cores[0].data, whole.cores[0].consts
+    data, consts, topology = whole.cores[0].data, whole.cores[0].consts, whole_frames[0].topology
     moved = (n for g in plan.groups if g.parts[0].choice is None for n in g.nodes if n in part.axes)
     if any((n, m) not in topology.views.saved for n in moved for m in range(len(topology.moving[n]))):
         return None
     if any(data.address(made) != data.address(held) for made, (held, _) in part.states.items()):
         return None
 
-    whole_frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     handed = spreads(whole_frames, plan.kept, len(whole.cores))
 
-    def run(numbers: Numbers) -> tuple[_Output, ScheduleTime] | None:
+    def run(numbers: Numbers) -> tuple[_Output, ScheduleTime]:
         own = Topology(topology.graph, topology.machine, topology.numerics, part.at(numbers))
         frames = [Frame(own, g, frozenset(plan.kept)) for g in plan.groups]
-        borders = trimmed(spreads(frames, plan.kept, len(whole.cores)), handed)
-        if borders is None:
-            return None
-        homes = data.homes | borders
+        homes = data.homes | trimmed(spreads(frames, plan.kept, len(whole.cores)), handed)
         places = [DataStorage(own.views, data.layout, data.lives, homes) for _ in whole.cores]
         schedule = schedule_of(frames, local, own.machine, places[0].places())
         cores = _cores(own, target, consts, places)
@@ -155,15 +152,12 @@ def _indexed(
 
     consts.closed = True
     try:
-        made = run(part.last)
-        every = {at: one[0].words for at in part.samples if (one := run(at)) is not None}
-    except UnknownBlock:
+        last, time = run(part.last)
+        every = {at: run(at)[0].words for at in part.samples}
+    except (UnknownBlock, OtherBorders):
         return None
     finally:
         consts.closed = False
-    if made is None or len(every) < len(part.samples):
-        return None
-    last, time = made
     address = -(-data.layout.total // WORD) * WORD
     stored = [
         at_any_index({at: w[c] for at, w in every.items()}, own, index_reads(part, address), c)

@@ -23,7 +23,7 @@ LEAST = 4  # measured layers
 STEP = 0.02  # of a logarithm, for derivatives: costs are whole cycles
 KEPT = 0.01  # weight of staying where it was
 OUTLIER = 0.2  # a residual from which it counts less than its square
-STARTS = 4  # at most: the first and those that leave a local minimum
+STARTS = 12  # at most: the first and those that leave a local minimum
 LEAP = float(np.log(2))
 GAIN = 0.01  # of the cost: what another start has to save
 DETERMINED = 0.02  # summed change of all logarithms of times for a change by e
@@ -146,24 +146,24 @@ def _solved(
 
     low = np.array([_coded(CONSTANTS[n].low, CONSTANTS[n]) for n in names]) - origin + 1 - 1e-9
     high = np.array([_coded(CONSTANTS[n].high, CONSTANTS[n]) for n in names]) - origin + 1 + 1e-9
-    begin: Floats = np.ones(len(names))
-    done: Any = None
-    for _ in range(STARTS):
-        found = least_squares(
-            residuals,
-            begin,
-            bounds=(low, high),
-            loss="soft_l1",
-            f_scale=OUTLIER,
-            diff_step=STEP,
-            max_nfev=25,
+    leaps = [np.eye(len(names))[i] * leap for i in range(len(names)) for leap in (-LEAP, LEAP)]
+
+    def found(begin: Floats) -> Any:
+        return least_squares(
+            residuals, begin, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER, diff_step=STEP, max_nfev=25
         )
-        if done is not None and found.cost >= done.cost * (1 - GAIN):
-            break
-        done = found
+
+    done, left = found(np.ones(len(names))), STARTS - 1
+    while left:
         # slow rates and long set-ups explain the same layers: leave a local minimum by halves and doubles
-        leaps = [done.x + np.eye(len(names))[i] * leap for i in range(len(names)) for leap in (-LEAP, LEAP)]
-        begin = min((np.clip(x, low, high) for x in leaps), key=cost)
+        begins = sorted((np.clip(done.x + leap, low, high) for leap in leaps), key=cost)[:left]
+        for begin in begins:
+            other, left = found(begin), left - 1
+            if other.cost < done.cost * (1 - GAIN):
+                done = other
+                break
+        else:
+            break
     slopes = np.abs(done.jac[: len(goal)]).sum(axis=0)
     return np.asarray(done.x - 1 + origin), np.asarray(slopes)
 
