@@ -22,6 +22,8 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
   where one class has its form; elsewhere it is followed where one class of the package alone has a method of
   that name, and the file imports that class's file or lies beside it. Entries of registries and functions
   that are handed on are not followed.
+- of one parameter: the same, followed only where a call or a property has the parameter or a part of it, as
+  an argument or as its object
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ PLUGINS = {
 }
 PLUGINS |= {"isa", "opcodes", "stages", "cli", "targets"}
 MOST = 7
+LONGEST = 400                             # lines of a file
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -136,16 +139,21 @@ def room_circles(house: House) -> list[list[str]]:
     return circles({room: found - {"npuflow"} for room, found in edges.items()})
 
 
-def one_importer(house: House) -> list[str]:
+def one_importer(house: House) -> dict[str, str]:
+    """Files that one other imports, with that one."""
     importers: dict[str, set[str]] = defaultdict(set)
     for name, found in house.imports.items():
         for one in found:
             importers[one].add(name)
-    return [
-        name
+    return {
+        name: next(iter(importers[name]))
         for name, path in house.files.items()
         if len(importers[name]) == 1 and path.name != "__init__.py" and not PLUGINS & set(name.split("."))
-    ]
+    }
+
+
+def lines_of(house: House, module: str) -> int:
+    return len(house.files[module].read_text().splitlines())
 
 
 def parameters(node: Function) -> int:
@@ -185,6 +193,12 @@ def decibel_files(house: House) -> set[str]:
 
 def called(house: House, function: str) -> Iterator[str]:
     """Functions of the package that a function calls, in the order of the source."""
+    for _, target in targets(house, function):
+        yield target
+
+
+def targets(house: House, function: str) -> Iterator[tuple[ast.Call, str]]:
+    """The same, each with its call."""
     module, types = house.home[function], house.types
     names = types.names(function)
     found = sorted(calls(house.functions[function]), key=lambda one: (one[0].lineno, one[0].col_offset))
@@ -201,7 +215,7 @@ def called(house: House, function: str) -> Iterator[str]:
         if target in types.classes:
             target = types.method(target, "__init__")
         if target in house.functions:
-            yield target
+            yield call, target
 
 
 def known(house: House, module: str, function: str) -> bool:
@@ -226,12 +240,89 @@ def walk(house: House, start: str) -> tuple[int, set[str]]:
                 if stays[-1] != module:
                     stays.append(module)
 
-    def compiler(function: str) -> bool:
-        return function.split(".")[1] not in ("base", "flow", "hw", "ir", "onnx", *PLUGINS - {"stages"})
-
     sys.setrecursionlimit(10_000)
     enter(start)
     return len(stays), {house.room(one) for one in stays}
+
+
+def compiler(function: str) -> bool:
+    """Whether a walk goes on into a function."""
+    return function.split(".")[1] not in ("base", "flow", "hw", "ir", "onnx", *PLUGINS - {"stages"})
+
+
+def parameter_walk(house: House, start: str, parameter: str) -> tuple[int, set[str]]:
+    """Stops and rooms of one parameter's walk from a function: calls and properties whose object it is, or
+    that are handed it or a part of it, each function once for a parameter of its own. Objects that are made
+    of it are not followed."""
+    visited: set[tuple[str, str]] = set()
+    stays: list[str] = []
+
+    def enter(function: str, name: str) -> None:
+        visited.add((function, name))
+        module, held = house.home[function], holders(house.functions[function], name)
+        if not stays or stays[-1] != module:
+            stays.append(module)
+        found = [(target, one) for call, target in targets(house, function)
+                 for one in sorted(handed(house, call, target, held))]
+        for target, taken in (*found, *properties(house, function, held)):
+            if (target, taken) not in visited and compiler(target):
+                enter(target, taken)
+                if stays[-1] != module:
+                    stays.append(module)
+
+    sys.setrecursionlimit(10_000)
+    enter(start, parameter)
+    return len(stays), {house.room(one) for one in stays}
+
+
+def holders(function: Function, name: str) -> set[str]:
+    """Names in a function that mean a parameter, or a part of it."""
+    found = {name}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and means(node.value, found):
+            names = (one for target in node.targets for one in ast.walk(target))
+            found |= {one.id for one in names if isinstance(one, ast.Name)}
+    return found
+
+
+def means(node: ast.expr, held: set[str]) -> bool:
+    """Whether an expression is one of these names or a part of it."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in held
+
+
+def handed(house: House, call: ast.Call, target: str, held: set[str]) -> set[str]:
+    """The parameters of a function that a call gives what one of these names means."""
+    taking = house.functions[target].args
+    given = [one.arg for one in [*taking.posonlyargs, *taking.args]]
+    method = given[:1] in (["self"], ["cls"])
+    pairs = [(one.arg, one.value) for one in call.keywords]
+    pairs += list(zip(given[method:], call.args, strict=False))
+    if method and isinstance(call.func, ast.Attribute):
+        pairs.append((given[0], call.func.value))
+    known = {*given, *(one.arg for one in taking.kwonlyargs)}
+    return {name for name, value in pairs if name in known and means(value, held)}
+
+
+def properties(house: House, function: str, held: set[str]) -> Iterator[tuple[str, str]]:
+    """Properties of the package that a function reads of what these names mean, with their parameter."""
+    module, types = house.home[function], house.types
+    for node in ast.walk(house.functions[function]):
+        if isinstance(node, ast.Attribute) and means(node.value, held):
+            kind = types.of(node.value, module, types.names(function))
+            found = types.method(kind.name, node.attr) if kind.name else ""
+            if found and house.functions[found].decorator_list:
+                yield found, "self"
+
+
+def longest_walk(house: House, start: str) -> tuple[int, int, str]:
+    """Of the parameters of a stage: stops and rooms of the longest walk, and whose it is."""
+    node = house.functions[start]
+    given = [one.arg for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
+    walks = [(*parameter_walk(house, start, one), one) for one in given]
+    stops, rooms, name = max(walks, key=lambda found: (found[0], found[2]))
+    return stops, len(rooms), name
 
 
 def avoiding(house: House) -> list[str]:
@@ -251,11 +342,16 @@ def contract(house: House, module: str) -> bool:
 
 
 def rows(house: House) -> Iterator[tuple[str, str]]:
-    lines = sum(len(path.read_text().splitlines()) for path in house.files.values())
+    lines = sum(lines_of(house, name) for name in house.files)
     yield "files / lines of npuflow/", f"{len(house.files):,} / {lines:,}"
     yield "folders in circles", str(sum(map(len, room_circles(house))))
     yield "loose files of engine/", str(len([*(house.package / "engine").glob("*.py")]))
-    yield "files with one importer, outside plug-ins", str(len(one_importer(house)))
+    single = one_importer(house)
+    entries = {name for name, other in single.items() if {"cli", "stages", "apps"} & set(other.split("."))}
+    long = {one for one, other in single.items() if lines_of(house, one) + lines_of(house, other) > LONGEST}
+    yield "files with one importer, outside plug-ins", str(len(single))
+    yield "of these, behind a command, a stage or an app", str(len(entries))
+    yield f"of the others, with their importer over {LONGEST} lines", str(len(long - entries))
     wide = [
         f"{name}.{node.name}"
         for name, tree in house.trees.items()
@@ -274,6 +370,8 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
     for stage in ("precision", "verdict", "quantize", "tiling"):
         stops, rooms = walk(house, f"npuflow.stages.{stage}.{stage}")
         yield f"walk from the stage {stage}: stops, rooms", f"{stops}, {len(rooms)}"
+        stops, passed, name = longest_walk(house, f"npuflow.stages.{stage}.{stage}")
+        yield "of one parameter, the longest: stops, rooms, which", f"{stops}, {passed}, `{name}`"
 
 
 if __name__ == "__main__":
