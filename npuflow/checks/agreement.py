@@ -26,6 +26,8 @@ from npuflow.runner.simulated import ProgramRunner
 from npuflow.sim.hazards import hazards_of, require_safe
 from npuflow.whole.execute.executor import Executor
 
+SMALLEST = 2.0**-24                       # numbers nearer to 0 may have the code of -0.0
+
 
 @dataclass(frozen=True)
 class TensorCheck:
@@ -85,7 +87,8 @@ def compare(
 
 def as_in_sequences(feed: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Array]:
     """What a run is fed as it is in a sequence: of caches that follow an index zeros behind that, which a
-    program leaves as it finds them, and an index that there can be. Random samples have neither."""
+    program leaves as it finds them, and an index that there can be. Random samples have neither. A cache that
+    a run has made holds no -0.0, since it is a sum with 0.0; the float network's may."""
     found = dict(feed)
     for one in meta.get("indices", ()):
         at = np.clip(found[one["input"]], 0, one["most"])
@@ -93,8 +96,11 @@ def as_in_sequences(feed: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[
         for port, axis in one["axes"].items():
             if port in found:
                 behind = (slice(None),) * axis + (slice(int(at.reshape(-1)[0]), None),)
-                found[port] = found[port].copy()
-                found[port][behind] = 0
+                held = found[port].copy()
+                held[behind] = 0
+                if held.dtype.kind == "f":
+                    held[np.abs(held) < SMALLEST] = 0
+                found[port] = held
     return found
 
 

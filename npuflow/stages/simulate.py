@@ -15,7 +15,7 @@ from npuflow.base.errors import BuildError
 from npuflow.base.returned import RETURNED
 from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
-from npuflow.checks.agreement import TensorCheck, compare, require_equal, require_same
+from npuflow.checks.agreement import TensorCheck, as_in_sequences, compare, require_equal, require_same
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -125,7 +125,7 @@ def _at_indices(
             order = order_of(part)
             require_safe(part, hazards_of(part, order))
             yield f"{name} = {index}: {timeline_of(part, order).cycles:,.0f} cycles, no hazards"
-        for feed in fed:
+        for feed in (as_in_sequences(sample, program.meta) for sample in fed):
             index = int(np.max(feed[name]))
             wanted, (found,) = reference.run(feed), runner.run_many([model_inputs(feed, pixels)])
             for value, array in found.items():

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from npuflow.base.errors import DataError, ModelError, UsageError
 from npuflow.checks.agreement import compare
@@ -280,3 +281,35 @@ def test_random_caches_are_compared_as_sequences_have_them(position: int) -> Non
     feed |= {"tokens": rng.integers(3, 80, (1, 4)), "position": np.array([position], np.int32)}
     found = compare(own.graph, own.program, own.target.numerics, [feed])
     assert not [c.value for c in found if c.different or c.executor]
+
+
+@pytest.mark.parametrize("name", ["bm1684x", "edge-8t"])
+def test_a_zero_of_a_cache_has_no_sign_where_it_is_compared(name: str) -> None:
+    """Calibration takes caches from the float network, whose keys may be -0.0; no run makes them."""
+    own, (_, feeds) = decoder(name, 1), network("llama", 1, CONTEXT)
+    feed = {i: array.copy() for i, array in feeds.items()}
+    for i in (i for i in feed if i.startswith("cache")):
+        feed[i][:, :, 3:5], feed[i][:, :, 5] = -0.0, -1e-30
+    found = compare(own.graph, own.program, own.target.numerics, [feed])
+    assert not [c.value for c in found if c.different or c.executor]
+
+
+def test_zeros_that_a_run_makes_have_the_reference_s_sign(tmp_path: Path) -> None:
+    """Keys whose norm has weights of 0 are 0.0 and -0.0 before they are stored."""
+    folder = tmp_path / "qwen3"
+    shutil.copytree(FAMILIES / "qwen3", folder)
+    for file in folder.glob("*.safetensors"):
+        weights = load_file(file)
+        save_file({k: 0 * array if "k_norm" in k else array for k, array in weights.items()}, file)
+    own, rng = decoder("bm1684x", 1, folder), np.random.default_rng(4)
+    reference, runner = Interpreter(own.graph, own.target.numerics), ProgramRunner(own.program)
+    held, keys = own.start(), set[int]()
+    for _ in range(4):
+        feed = {**held, "tokens": rng.integers(3, 80, (1, 1))}
+        kept = reference.run(feed, keep=lambda _: True)
+        keys |= set(kept["layers.0.heads:concat.1"].reshape(-1).tolist())
+        found = runner.run(feed)
+        for value in own.graph.outputs:
+            np.testing.assert_array_equal(found[value], kept[value], err_msg=value)
+        held = own.after(kept)
+    assert keys == {0, 1 << 15}
