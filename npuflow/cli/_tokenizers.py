@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,8 @@ from npuflow.base.errors import UsageError
 
 if TYPE_CHECKING:
     from npuflow.checkpoints.tokenizer import CheckpointTokenizer
+
+FILE = "tokenizer.json"
 
 Context = Annotated[
     int | None,
@@ -22,21 +25,34 @@ Context = Annotated[
 
 
 def tokenizer_of(program: Path, model: Path | None) -> CheckpointTokenizer:
-    """That of `--model`, or of the checkpoint that runs."""
+    """That of `--model`, of the checkpoint that runs, or the one that a build has stored beside its program.
+    """
     from npuflow.base.paths import absent
     from npuflow.checkpoints import is_checkpoint, opened
-    from npuflow.checkpoints.tokenizer import tokenizer
+    from npuflow.checkpoints.tokenizer import restored, tokenizer
 
     path = model or program
     if not path.exists() and ".npu#" not in path.name:
         raise absent(path)
     if model is None and not path.is_dir() and not is_checkpoint(path):
-        raise UsageError(
-            f'"{program}" holds no tokenizer',
-            hint="--model CHECKPOINT, the .gguf file or the folder that it was built from",
-            code="NF-USAGE-370",
-        )
+        beside = stored_beside(program)
+        if beside is None:
+            raise UsageError(
+                f'there is no tokenizer for "{program}"',
+                because=f"the build's {FILE} is not beside it",
+                hint="--model CHECKPOINT, the .gguf file or the folder that it was built from",
+                code="NF-USAGE-370",
+            )
+        return restored(beside)
     return tokenizer(opened(path))
+
+
+def stored_beside(program: Path) -> Path | None:
+    """The tokenizer that a build has stored beside its program; None where there is none."""
+    from npuflow.checkpoints.tokenizer import is_stored
+
+    path = program.with_name(FILE)
+    return path if is_stored(path) else None
 
 
 def sizes(context: int | None) -> dict[str, int]:
@@ -46,10 +62,12 @@ def sizes(context: int | None) -> dict[str, int]:
 
 def by_program(programs: dict[str, Path], stated: list[str]) -> dict[str, Path | None]:
     """Names of the programs that make text, with the checkpoint that `--model [NAME=]CHECKPOINT` gives each;
-    None: its own. UsageError for one that is of no program, or of several."""
+    None: its own, or the one beside it. UsageError for one that is of no program, or of several."""
     from npuflow.checkpoints import is_checkpoint
 
-    found: dict[str, Path | None] = {name: None for name, path in programs.items() if is_checkpoint(path)}
+    library = find_spec("tokenizers") is not None         # without it a program serves its tokens' numbers
+    own = (n for n, p in programs.items() if is_checkpoint(p) or (library and stored_beside(p) is not None))
+    found: dict[str, Path | None] = dict.fromkeys(own)
     for text in stated:
         name, sign, path = text.partition("=")
         named = bool(sign) and name in programs

@@ -28,7 +28,8 @@ class GenerateOptions:
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", metavar="CHECKPOINT", help="The .gguf file or folder with the tokenizer; else PROGRAM."
+            "--model", metavar="CHECKPOINT",
+            help="The .gguf file or folder with the tokenizer, where none lies beside PROGRAM.",
         ),
     ] = None
     max_tokens: Annotated[

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuflow.base.errors import UsageError
+from npuflow.base.errors import NpuflowError, UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._engine import JsonOption, KeyOption
 from npuflow.cli._slow import Working
-from npuflow.cli._tokenizers import Context, by_program, sizes, tokenizer_of
+from npuflow.cli._tokenizers import FILE, Context, by_program, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ServeOptions:
         list[str] | None,
         typer.Option(
             "--model", metavar="[NAME=]CHECKPOINT", show_default=False,
-            help="The .gguf file or folder with the tokenizer of a program that makes text.",
+            help="The .gguf file or folder with a program's tokenizer, where none lies beside it.",
         ),
     ] = None
     context: Context = None
@@ -178,12 +178,21 @@ def _opened(name: str, path: Path, options: dict[str, Any], limits: ServeOptions
     return Served(name, runner, limits.max_samples, limits.timeout, path)
 
 
-def _sessions(runner: Runner, tokenizer: CheckpointTokenizer, options: ServeOptions) -> TextSessions:
+def _sessions(
+    runner: Runner, tokenizer: CheckpointTokenizer, options: ServeOptions
+) -> TextSessions | None:
+    """None for a program that makes something else of its tokens, where nobody asked for text."""
     from npuflow.apps.serve.text.requests import TextLimits
     from npuflow.apps.serve.text.sessions import TextSessions
     from npuflow.runner.text import TextGenerator
 
+    try:
+        generator = TextGenerator(runner, tokenizer)
+    except NpuflowError:
+        if options.model or Path(tokenizer.file).name != FILE:
+            raise
+        return None
     return TextSessions(
-        TextGenerator(runner, tokenizer), tokenizer, most=options.sessions,
+        generator, tokenizer, most=options.sessions,
         limits=TextLimits(options.max_samples, options.max_tokens), timeout=options.timeout,
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 import npuflow
+from npuflow.checkpoints import opened
+from npuflow.checkpoints.tokenizer import tokenizer
 from npuflow.cli import main
+from npuflow.cli._tokenizers import by_program, tokenizer_of
 from npuflow.program.packing.package import load_network
 from npuflow.report.profile import profile
 from tests.checkpoints.texts import CHARACTERS, made
@@ -86,6 +90,29 @@ def test_what_cannot_run_is_one_error(net: Path, capfd: pytest.CaptureFixture[st
     assert "NF-MODEL-468" in said(capfd, "net", "A", code=2)[1]
 
 
+def test_a_build_stores_the_tokenizer_beside_its_program(
+    net: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With it a program needs no --model; a tokenizer.json of another kind is not taken for it."""
+    assert main(["new", "net", "--target", "edge-8t", "--dim", "context=16", "-o", "net.toml"]) == 0
+    assert main(["build", "net.toml", "--until", "tokenizer"]) == 0
+    own, program = tokenizer(opened(net)), Path("out/net/model.npu")
+    program.write_bytes(b"NPUFLOW")
+    for name in ("out/net/model.npu", "out/net/model.npu#chunk=1"):
+        found = tokenizer_of(Path(name), None)
+        assert found.parts == own.parts and found.encode("ABC") == own.encode("ABC")
+    assert by_program({"a": program, "b": Path("other/model.npu")}, []) == {"a": None}
+    shutil.copy(net / "tokenizer.json", "out/net/tokenizer.json")
+    assert "NF-USAGE-370" in said(capfd, "out/net/model.npu", "A", code=2)[1]
+
+
+def test_a_checkpoint_without_a_tokenizer_is_built(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (net / "tokenizer.json").unlink()
+    assert main(["new", "net", "--target", "edge-8t", "--dim", "context=16", "-o", "net.toml"]) == 0
+    assert main(["build", "net.toml", "--until", "tokenizer"]) == 0
+    assert not Path("out/net/tokenizer.json").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["edge-8t", "bm1684x"])
 def test_a_program_gives_the_same_text_by_executor_and_simulator(
@@ -94,12 +121,14 @@ def test_a_program_gives_the_same_text_by_executor_and_simulator(
     assert main(["new", "net", "--target", target, "--dim", "context=16", "-o", "net.toml"]) == 0
     sets = ["data.count=8", "evaluate.count=1", "sequences.samples=24", "precision.strategy=none"]
     assert main(["build", "net.toml", *(part for one in sets for part in ("--set", one))]) == 0
-    program, how = "out/net/model.npu", ("--model", "net", "--max-tokens", "6")
+    program, how = "out/net/model.npu", ("--max-tokens", "6")        # the build's tokenizer is beside it
+    named = said(capfd, program, "ABC", *how, "--model", "net", "--json")[0]
     found = [
         json.loads(said(capfd, program, "ABC", *how, "--exact", exact, "--json")[0])
         for exact in ("executor", "simulator")
     ]
     assert found[0]["tokens"] == found[1]["tokens"] != [] and found[0]["text"] == found[1]["text"]
+    assert json.loads(named)["text"] == found[0]["text"]
     assert found[0]["cycles_per_run"] == found[1]["cycles_per_run"] > 0
     assert found[0]["prompt_runs"] == {"1": 3}
     chosen = len(found[0]["tokens"]) + (found[0]["ended"] == "stop")

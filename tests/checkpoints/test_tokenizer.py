@@ -13,7 +13,7 @@ import pytest
 
 from npuflow.base.errors import ModelError
 from npuflow.checkpoints import opened
-from npuflow.checkpoints.tokenizer import CheckpointTokenizer, tokenizer
+from npuflow.checkpoints.tokenizer import CheckpointTokenizer, is_stored, restored, stored, tokenizer
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES
 
@@ -145,11 +145,50 @@ def test_sentencepieces_pairs_are_joined_by_score(spaced: bool, tmp_path: Path) 
         writer.add_unk_token_id(original.unk_id())
         writer.add_add_space_prefix(spaced)
 
-    found = of_gguf(tmp_path, more)
-    for text in [*TEXTS[:5], *CORPUS]:
-        ids = original.encode(text)
-        assert found.encode(text) == [original.bos_id(), *ids], text
-        assert found.decode(ids) == original.decode(ids)
+    own = of_gguf(tmp_path, more)
+    for found in (own, through_a_file(own, tmp_path)):
+        for text in [*TEXTS[:5], *CORPUS]:
+            ids = original.encode(text)
+            assert found.encode(text) == [original.bos_id(), *ids], text
+            assert found.decode(ids) == original.decode(ids)
+
+
+def through_a_file(own: CheckpointTokenizer, folder: Path) -> CheckpointTokenizer:
+    """The same tokenizer as a build stores it beside the program."""
+    path = folder / "tokenizer.json"
+    path.write_text(stored(own), encoding="utf-8")
+    assert is_stored(path)
+    return restored(path)
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "smollm", "llama-bpe", "qwen2"])
+def test_a_stored_tokenizer_is_the_checkpoint_s(name: str, tmp_path: Path) -> None:
+    library = trained(name)
+
+    def more(writer: Any) -> None:
+        into_gguf(library, name)(writer)
+        writer.add_chat_template(TEMPLATE)
+
+    own = of_gguf(tmp_path, more)
+    found = through_a_file(own, tmp_path)
+    assert found.parts == own.parts and found.tokens == own.tokens
+    for text in [*TEXTS, *CORPUS]:
+        ids = own.encode(text)
+        assert found.encode(text) == ids and found.decode(ids) == own.decode(ids)
+    said = [{"role": "user", "content": "Hi"}]
+    assert found.chat(said) == own.chat(said)
+
+
+def test_a_file_that_no_build_stored_is_told_apart(tmp_path: Path) -> None:
+    """That of a checkpoint's folder has the same name."""
+    own, path = tmp_path / "tokenizer.json", tmp_path / "broken" / "tokenizer.json"
+    trained("gpt-2").save(str(own))
+    assert not is_stored(own) and not is_stored(tmp_path / "nothing.json")
+    path.parent.mkdir()
+    path.write_text('{"version":1,"parts":{"before":[]},"library":{"model":7}}')
+    assert is_stored(path)
+    found = fault(lambda: restored(path))
+    assert found.code == "NF-MODEL-467" and "npuflow build" in str(found.hint)
 
 
 def fault(make: Callable[[], Any]) -> ModelError:

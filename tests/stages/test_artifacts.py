@@ -31,7 +31,7 @@ WRITTEN = {
     "ChannelExtrema", "Columns", "CompiledProgram", "ComponentOutputs", "Evaluation",
     "KeptLayer", "LayerMoments", "Masks", "Observed", "PackedShapes", "PageLibrary", "Qdq", "QdqComparison",
     "ReadySegment", "Report", "RivalRanges", "Rounded", "RoundedLayer", "ScoredRanges", "SourcePlaces",
-    "Thresholds",
+    "Thresholds", "TokenizerFile",
 }
 """Classes with a form of their own. They and their subclasses are read back in builds
 (`test_every_stage`), since their fields must agree with each other."""

@@ -49,8 +49,9 @@ outputs = ["y"]
 """
 NEVER = {"box_codes", "boxes", "channels", "judges", "judging", "labelled", "ranges", "search", "tune"}
 NEVER |= {"shapes", "shape_programs", "package", "preprocess", "pixel_codes", "turned", "caches", "chunked"}
+NEVER |= {"tokenizer"}
 """Stages that this recipe does not run: their tables exclude others, or need labels, detection heads, caches,
-pictures, a range of lengths or a search among widths; the tests of these stages check them."""
+pictures, a checkpoint, a range of lengths or a search among widths; the tests of these stages check them."""
 
 
 def recipe_in(folder: Path) -> Path:

@@ -20,10 +20,10 @@ class TokenizerParts:
     template: str = ""
 
 
-def damaged(file: str, because: str) -> ModelError:
+def damaged(file: str, because: str, hint: str = "download the checkpoint again") -> ModelError:
     return ModelError(
-        "the checkpoint's tokenizer is damaged", where=Where(file=file), because=because,
-        hint="download the checkpoint again", code="NF-MODEL-467",
+        "the checkpoint's tokenizer is damaged", where=Where(file=file), because=because, hint=hint,
+        code="NF-MODEL-467",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -59,15 +60,20 @@ class CheckpointTokenizer:
 
 def tokenizer(checkpoint: Checkpoint) -> CheckpointTokenizer:
     """Of a folder its tokenizer.json; of a GGUF file what its metadata say."""
-    with needs(
-        "tokenizers of checkpoints need the package tokenizers", kind=ModelError,
-        hint="pip install 'npuflow[llm]'", code="NF-MODEL-466",
-    ):
+    with needs_library():
         import tokenizers  # noqa: F401
     file = str(checkpoint.path)
     if checkpoint.form == "folder":
         return CheckpointTokenizer(*from_folder.parts(checkpoint.path), file)
     return CheckpointTokenizer(*from_gguf.parts(checkpoint.metadata, file), file)
+
+
+def needs_library() -> AbstractContextManager[None]:
+    """Around imports of `tokenizers`."""
+    return needs(
+        "tokenizers of checkpoints need the package tokenizers", kind=ModelError,
+        hint="pip install 'npuflow[llm]'", code="NF-MODEL-466",
+    )
 
 
 # --- conversations as text, by a checkpoint's template, which runs in jinja's sandbox
