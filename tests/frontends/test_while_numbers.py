@@ -18,7 +18,19 @@ from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.place.place import place
 from npuflow.rewrite.rewrite import rewrite
-from tests.networks.while_numbers import MOST, STEPS, WIDE, decoder, drawn, refused, samples, witness
+from tests.networks.while_numbers import (
+    MOST,
+    STEPS,
+    WIDE,
+    behind_each_other,
+    decoder,
+    drawn,
+    looked_up,
+    refused,
+    repeated,
+    samples,
+    witness,
+)
 from tests.tiers import often
 
 FORMS = [(dtype, alone, old) for dtype in ("int32", "int64") for alone in (False, True)
@@ -83,9 +95,10 @@ def test_few_steps_until_an_end_are_written_out() -> None:
 def test_random_bodies(seed: int) -> None:
     one = drawn(seed)
     data = one.data()
-    graph = read(data)
+    graph = read(data, one.bound)
     assert [loop.steps for loop in loops(graph)] == [one.steps]
-    assert len(ranges(graph)) == len({*one.states} - {"h", "signed"})     # which no step reads
+    if one.bound is None:
+        assert len(ranges(graph)) == len({*one.states} - {"h", "signed"})     # which no step reads
     agrees(graph, data, 3)
 
 
@@ -102,12 +115,35 @@ def test_numbers_of_no_known_range_are_written_out(kind: str) -> None:
             np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
 
 
+def test_only_the_loop_of_no_known_range_is_written_out() -> None:
+    """Of two WHILEs."""
+    for first, second in ((decoder(), refused("no range")), (refused("16 bits"), decoder())):
+        data = behind_each_other(first, second)
+        graph = read(data)
+        assert [one.steps for one in loops(graph)] == [STEPS]
+        agrees(graph, data, 2)
+
+
+def test_a_decoder_in_the_body_of_another_while() -> None:
+    data = repeated(decoder(), 5).data()
+    graph = read(data)
+    assert [one.steps for one in loops(graph)] == [STEPS] * 5
+    agrees(graph, data, 2)
+
+
+def test_tokens_that_a_layer_behind_the_loop_reads() -> None:
+    data = looked_up(decoder())
+    graph = read(data)
+    assert [one.steps for one in loops(graph)] == [STEPS] and not place(graph, Target()).reasons()
+    agrees(graph, data)
+
+
 @pytest.mark.parametrize(("kind", "reason"), [
     ("no range", "it carries whole numbers of no known range"),
     ("16 bits", "it carries whole numbers that leave 16 bits"),
     ("an input", 'of int32 is carried and depends on data'),
-    ("another type", 'the type of "k:first" changes from step to step'),
-    ("another shape", 'the shape of "k:first" changes from step to step'),
+    ("another type", 'the type of "k:first for last" changes from step to step'),
+    ("another shape", 'the shape of "k:first for last" changes from step to step'),
 ])
 def test_numbers_until_an_end_that_no_mask_can_hold_are_one_error(kind: str, reason: str) -> None:
     with pytest.raises(ModelError, match="1 operator of the TFLite model cannot be converted") as caught:

@@ -102,11 +102,24 @@ class WhileFile:
         return None if self.ends is None else MOST
 
     def data(self) -> bytes:
-        main, given = Net(), {"i": np.array(0, np.int32), **self.states}
+        main = Net()
+        main.tensor("x", (1, WIDE))
+        for name, (shape, dtype) in (self.kinds or {}).items():
+            main.tensor(name, shape, dtype)
+        self.into(main, {})
+        shown = self.shown or self.states
+        return main.done(["x", *(self.kinds or {})], [f"{name}:last" for name in shown])
+
+    def into(self, net: Net, given: Mapping[str, str], mark: str = "last") -> None:
+        """Add the WHILE to a network or a step of one; a result has its state's name and the mark. `given`:
+        what states begin with instead of theirs."""
+        firsts = {"i": np.array(0, np.int32), **self.states, **given}
         inputs = {"x": ((1, WIDE), "float32"), **(self.kinds or {})}
-        kinds = {name: inputs[first] if isinstance(first, str) else (first.shape, first.dtype.name)
-                 for name, first in given.items()}
-        cond, body = Step(main, kinds), Step(main, kinds)
+        own = {"i": ((), "int32")}
+        for name, first in self.states.items():
+            own[name] = inputs[first] if isinstance(first, str) else (first.shape, first.dtype.name)
+        count = len(net.model.subgraphs)
+        cond, body = Step(net, own), Step(net, own)
         goes = cond.new("LESS", ["i", cond.held(self.steps, "int32")], (), "bool")
         if self.ends is not None:
             goes = cond.new("LOGICAL_AND", [goes, self.ends(cond)], (), "bool")
@@ -114,14 +127,39 @@ class WhileFile:
         following = ["i", *self.body(body)]
         following[0] = body.new("ADD", ["i", body.held(1, "int32")], (), "int32")
         body.graph.outputs = [body.index[name] for name in following]
-        for name, (shape, dtype) in inputs.items():
-            main.tensor(name, shape, dtype)
-        read = [one if isinstance(one, str) else main.constant(f"{name}:first", one)
-                for name, one in given.items()]
-        results = [main.tensor(f"{name}:last", *kinds[name]) for name in given]
-        main.op("WHILE", read, results, "WhileOptions", condSubgraphIndex=1, bodySubgraphIndex=2)
-        used = [name for name in inputs if name in read]
-        return main.done(used, [f"{name}:last" for name in (self.shown or self.states)])
+        read = [one if isinstance(one, str) else net.constant(f"{name}:first for {mark}", one)
+                for name, one in firsts.items()]
+        results = [net.tensor(f"{name}:{mark}", *kind) for name, kind in own.items()]
+        net.op("WHILE", read, results, "WhileOptions", condSubgraphIndex=count, bodySubgraphIndex=count + 1)
+
+
+def behind_each_other(one: WhileFile, other: WhileFile) -> bytes:
+    """Two WHILEs: the second begins with the first one's state."""
+    main = Net()
+    main.tensor("x", (1, WIDE))
+    one.into(main, {})
+    other.into(main, {"h": "h:last"}, "end")
+    found = [f"{name}:last" for name in one.states] + [f"{name}:end" for name in other.states]
+    return main.done(["x"], found)
+
+
+def looked_up(one: WhileFile) -> bytes:
+    """A WHILE, and rows of a table by the tokens that it has stacked."""
+    main = Net()
+    main.tensor("x", (1, WIDE))
+    one.into(main, {})
+    table, count = main.constant("table", weights(6, WIDE, 4)), len(one.states["rows"])
+    main.op("GATHER", [table, "rows:last"], [main.tensor("y", (count, 1, 4))], "GatherOptions")
+    return main.done(["x"], ["y", "h:last"])
+
+
+def repeated(one: WhileFile, times: int) -> WhileFile:
+    """A WHILE in the body of another one."""
+    def body(step: Step) -> list[str]:
+        one.into(step, {"h": "h"})
+        return ["h:last"]
+
+    return WhileFile({"h": "x"}, body, times)
 
 
 def weights(seed: int, *shape: int) -> np.ndarray:
@@ -152,7 +190,8 @@ def decoder(ending: bool = False, dtype: str = "int32", alone: bool = False, old
 
 
 def drawn(seed: int) -> WhileFile:
-    """A random body: a state of floats that whole numbers of several kinds follow, one of which it reads."""
+    """A random body: a state of floats that whole numbers of several kinds follow, one of which it reads, or
+    which end it in half of all cases."""
     rng = random.Random(seed)
     dtype, alone = rng.choice(("int32", "int64")), rng.random() < 0.3
     kinds = rng.sample(("count", "counts", "most", "swap", "chosen", "turns", "signed"), rng.randint(1, 3))
@@ -190,7 +229,16 @@ def drawn(seed: int) -> WhileFile:
         }
         return [made, *(found[name]() for name in names)]
 
-    return WhileFile({"h": "x", **start}, body, rng.randint(4, 9))
+    first, wide = int(start[names[0]].flat[0]), names[0] == "counts"
+    end = rng.choice([n for n in range(WIDE) if n != first])          # else it never begins
+
+    def ends(cond: Step) -> str:
+        value = names[0] if not wide else cond.new(
+            "REDUCE_MAX", ["counts", cond.held([1], "int32")], (1,), dtype, options="ReducerOptions")
+        other = cond.new("NOT_EQUAL", [value, cond.held(end, dtype)], (1,) if wide else one, "bool")
+        return cond.shaped(other, (), "bool") if wide or one else other
+
+    return WhileFile({"h": "x", **start}, body, rng.randint(4, 9), ends if rng.random() < 0.5 else None)
 
 
 def refused(kind: str, ending: bool = False) -> WhileFile:
