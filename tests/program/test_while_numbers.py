@@ -29,7 +29,7 @@ from tests.export_c.harness import UB, case, check, needs_compiler
 from tests.export_c.random_loops import WIDE as WIDEST
 from tests.export_c.random_loops import whole
 from tests.networks.looped import program_of
-from tests.networks.while_numbers import MOST, WhileFile, decoder, drawn, samples, witness
+from tests.networks.while_numbers import END, MOST, WhileFile, decoder, drawn, samples, witness
 from tests.program.test_repeats import TARGET
 from tests.tiers import often
 
@@ -98,6 +98,20 @@ def test_tokens_of_codes_are_mostly_those_of_floats(name: str) -> None:
         assert found.dtype == wanted.dtype
         same += (found == wanted).reshape(-1).tolist()
     assert np.mean(same) > 0.9
+
+
+@pytest.mark.parametrize("name", ["until an end", "older rows"])
+def test_behind_the_end_the_token_stays_and_rows_are_0(name: str) -> None:
+    """In codes, by the steps that counted until the end token or the last step."""
+    graph, _ = quantised(DECODERS[name])
+    ended = set()
+    for x in samples(40, 9):
+        found = interpret(graph, {graph.inputs[0]: x}, TARGET.numerics)
+        rows = found["rows:last"].reshape(-1).tolist()
+        steps = rows.index(END) + 1 if END in rows else MOST
+        ended.add(steps)
+        assert int(found["t:last"].reshape(())) == rows[steps - 1] and not any(rows[steps:])
+    assert len(ended) > 3 and MOST in ended
 
 
 @pytest.mark.parametrize("seed", often(range(40), 5))
