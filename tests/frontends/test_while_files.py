@@ -26,11 +26,9 @@ LOOPED = {
     "counter": [9], "number of the step": [9], "rows read and written": [12], "backwards": [12],
     "every second row": [6], "a slice of one row": [12], "a value of the outside": [9], "two loops": [12, 6],
     "a cell of its own": [10], "a cell backwards": [10], "a cell both ways": [10, 10], "masked": [10],
-    "convolutions": [5], "a loop in a loop": [4] * 5,
+    "convolutions": [5], "a loop in a loop": [4] * 5, "whole numbers that data decides": [6],
 }
-WRITTEN_OUT = {
-    "three steps", "fewer rows than the list has", "whole numbers that data decides", "one number",
-}
+WRITTEN_OUT = {"three steps", "fewer rows than the list has", "one number"}
 LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 
 

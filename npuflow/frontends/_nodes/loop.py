@@ -21,11 +21,10 @@ from npuflow.frontends._nodes.counters import rows_read
 from npuflow.frontends._nodes.loop_form import CannotLoopError, LoopForm, Scanned, loop_form, scan_form
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.unroll import LARGE, MOST, RECURRENT, size_of, steps_of_layer
-from npuflow.frontends._nodes.whole_numbers import WholeRanges, fits, hull
-from npuflow.ir.borders import LoopBorderOp
+from npuflow.frontends._nodes.whole_numbers import WholeRanges, WholeState, fits, settled
 from npuflow.ir.loops import FEW
 from npuflow.ir.op import OPS
-from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType
+from npuflow.ir.types import Array, Span, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
 from npuflow.onnx.types import ELEMENTS
 
@@ -141,25 +140,13 @@ class _Looped:
         return span if span is not None and fits(span) else None
 
     def _settle(self, results: Sequence[str]) -> None:
-        """State the ranges of whole numbers that are carried: from what the first step has, those that steps
-        make of them, up to the last one."""
-        builder, owners = self.builder, dict(zip(map(self.names.get, self.form.own), results, strict=False))
-        for _ in range(self.form.steps if self.ranges else 0):
-            found, spans = WholeRanges(builder, self.ranges), dict(self.ranges)
-            for name, span in self.ranges.items():
-                made = found.of(self.names.get(owners[name], owners[name]))
-                if made is None:
-                    raise CannotLoopError("it carries whole numbers of no known range")
-                spans[name] = hull(span, made)
-                if not fits(spans[name]):
-                    raise CannotLoopError(f"it carries whole numbers that leave {INDEX_BITS} bits")
-            if spans == self.ranges:
-                break
-            self.ranges = spans
-        for i, node in enumerate(builder.nodes):
-            name = node.outputs[0].removesuffix(":behind").removesuffix(":crossed")
-            if isinstance(node.op, LoopBorderOp) and node.op.loop == self.form.prefix and name in self.ranges:
-                builder.nodes[i] = replace(node, op=replace(node.op, whole=self.ranges[name]))
+        """State the ranges of whole numbers that are carried."""
+        found = []
+        for k, (own, result) in enumerate(zip(self.form.own, results, strict=False)):
+            name = self.names[own]
+            if name in self.ranges:
+                found.append(WholeState(k, name, self.names.get(result, result), self.ranges[name]))
+        self.ranges = settled(self.builder, self.form.prefix, self.form.steps, found)
 
     def _border(self, kind: str, source: str, out: str, **more: Any) -> str:
         op = OPS[f"loop{kind}"](loop=self.form.prefix, steps=self.form.steps, **more)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
+from npuflow.ir.borders import border
 from npuflow.ir.op import Node
 from npuflow.ir.queries import title
-from npuflow.ir.types import Span
+from npuflow.ir.types import INDEX_BITS, Span
 from npuflow.ir.whole import code_type, constant_span
 
 FAR = 200                                 # nodes that are looked back
@@ -26,6 +29,43 @@ def fits(span: Span) -> bool:
     """Whether whole numbers of a range have a type in which they are their own codes, one for all of them."""
     codes = code_type(span)
     return codes is not None and codes.signed
+
+
+@dataclass(frozen=True)
+class WholeState:
+    """Whole numbers that a loop carries: which of its values, their names at the step and for the next one,
+    and the range of what they begin with."""
+
+    index: int
+    own: str
+    following: str
+    first: Span
+
+
+def settled(builder: OnnxBuilder, loop: str, steps: int, states: Sequence[WholeState]) -> dict[str, Span]:
+    """The ranges of whole numbers that a loop carries, by name at the step, which its borders state then:
+    from what they begin with, those that steps make of them, up to the last one. A CannotLoopError where
+    there are none."""
+    ranges = {one.own: one.first for one in states}
+    for _ in range(steps if states else 0):
+        found, spans = WholeRanges(builder, ranges), dict(ranges)
+        for one in states:
+            made = found.of(one.following)
+            if made is None:
+                raise CannotLoopError("it carries whole numbers of no known range")
+            spans[one.own] = hull(ranges[one.own], made)
+            if not fits(spans[one.own]):
+                raise CannotLoopError(f"it carries whole numbers that leave {INDEX_BITS} bits")
+        if spans == ranges:
+            break
+        ranges = spans
+    stated = {one.index: ranges[one.own] for one in states}
+    for i, node in enumerate(builder.nodes if states else ()):
+        if node.op.border_of_loop == "carry" and border(node)[1].loop == loop:
+            own = border(node)[1]
+            if own.index in stated:
+                builder.nodes[i] = replace(node, op=replace(own, whole=stated[own.index]))
+    return ranges
 
 
 class WholeRanges:

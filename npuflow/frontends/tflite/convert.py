@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from npuflow.base.errors import ModelError, NpuflowError, Where
 from npuflow.base.wording import counted
@@ -27,7 +28,7 @@ from npuflow.frontends.tflite.spatial import SPATIAL
 from npuflow.frontends.tflite.spectra import SPECTRA, is_complex
 from npuflow.frontends.tflite.variables import REASON, VARIABLES, with_states
 from npuflow.frontends.tflite.volumes import VOLUMES
-from npuflow.frontends.tflite.while_borders import steps
+from npuflow.frontends.tflite.while_borders import WhilePlace, WhileStaysError, steps
 from npuflow.frontends.tflite.while_loops import STEPS
 from npuflow.ir.graph import Graph, prune
 from npuflow.onnx.types import value_info
@@ -64,14 +65,7 @@ def opened(path: Path) -> TfliteNetwork:
 def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
-        network, bounds = resolved(network), StepBounds(bindings.max_steps)
-        found = plain(network, bounds=bounds)
-        try:
-            return _built(found, bindings, bounds)
-        except ModelError:                    # of a step: written out it may be simpler
-            if not any(operator.name == STEPS for operator in found.operators):
-                raise
-            return _built(plain(network, looped=False, bounds=bounds), bindings, bounds)
+        return _looped_where_possible(resolved(network), bindings)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
@@ -84,11 +78,31 @@ def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
         ) from fault
 
 
-def plain(network: TfliteNetwork, looped: bool = True, bounds: StepBounds | None = None) -> TfliteNetwork:
+def _looped_where_possible(network: TfliteNetwork, bindings: Bindings) -> Reading:
+    """Of loops that turn out to be none while they are read, those that carry whole numbers are no loops for
+    themselves; of others, none is."""
+    bounds, stays, looped = StepBounds(bindings.max_steps), dict[WhilePlace, str](), True
+    while True:
+        found = plain(network, looped, bounds, stays)
+        try:
+            return _built(found, bindings, bounds)
+        except WhileStaysError as fault:
+            stays[fault.place] = str(fault)
+        except ModelError:                    # of a step: written out it may be simpler
+            if not any(operator.name == STEPS for operator in found.operators):
+                raise
+            looped = False
+
+
+def plain(
+    network: TfliteNetwork, looped: bool = True, bounds: StepBounds | None = None,
+    stays: Mapping[WhilePlace, str] = MappingProxyType({}),
+) -> TfliteNetwork:
     """The network without WHILE: recurrent layers as one operator each, other loops as loops of the graph;
-    those that can be none, or all if not `looped`, written out as far as that is short."""
+    those that can be none, or all if not `looped`, written out as far as that is short. `stays`: see
+    `loops.written`."""
     def made(most: int, chosen: frozenset[int] = frozenset()) -> tuple[TfliteNetwork, frozenset[int]]:
-        found, owner = written(network, most, chosen, bounds)
+        found, owner = written(network, most, chosen, bounds, stays)
         done = folded(with_states(found, network.bodies))
         return done, left(done, owner)
 

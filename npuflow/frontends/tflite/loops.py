@@ -6,14 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.masked import BOUND, END, StepBounds
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
+from npuflow.frontends.tflite.while_borders import PLACE, WhilePlace
 from npuflow.frontends.tflite.while_bounds import COUNT, bounded
-from npuflow.frontends.tflite.while_loops import looped
+from npuflow.frontends.tflite.while_loops import STEPS, looped
+from npuflow.frontends.tflite.while_trace import is_whole
 from npuflow.ir.types import Array
 
 BY_DATA = f"its condition {END}"
@@ -31,20 +34,22 @@ class _LoopStaysError(Exception):
 
 
 def written(
-    network: TfliteNetwork, most: int = MOST, looped: Collection[int] = (), bounds: StepBounds | None = None
+    network: TfliteNetwork, most: int = MOST, looped: Collection[int] = (), bounds: StepBounds | None = None,
+    stays: Mapping[WhilePlace, str] = MappingProxyType({}),
 ) -> tuple[TfliteNetwork, dict[int, int]]:
     """The network without loops and branches. Those that depend on data, and loops of more than `most`
     operators, stay, with the reason in their options. `looped`: operators by place that become loops of the
-    graph, where they can. `bounds`: steps of loops whose end depends on data. Beside it: for each tensor that
-    a WHILE was written out to, its place."""
+    graph, where they can. `bounds`: steps of loops whose end depends on data. `stays`: WHILEs that carry
+    whole numbers and can be no loop of the graph, with the reason. Beside it: for each tensor that a WHILE
+    was written out to, its place."""
     owner: dict[int, int] = {}
     if not any(operator.name in CONTROL for operator in network.operators):
         return network, owner
-    writer = _LoopWriter(list(network.bodies), list(network.tensors), bounds or StepBounds(), most)
+    writer = _LoopWriter(list(network.bodies), list(network.tensors), bounds or StepBounds(), stays, most)
     places = {i: i for i in range(len(network.tensors))}
     for at, operator in enumerate(network.operators):
         before = len(writer.operators)
-        writer.loops = at in looped
+        writer.at, writer.loops = at, at in looped
         writer.add([operator], places, network)
         if operator.name == "WHILE":
             owner.update((o, at) for one in writer.operators[before:] for o in one.outputs)
@@ -69,7 +74,9 @@ class _LoopWriter:
     bodies: list[TfliteNetwork]
     tensors: list[TfliteTensor]
     bounds: StepBounds
+    stays: Mapping[WhilePlace, str]
     most: int = MOST
+    at: int = 0                               # the operator of the network that is being written
     operators: list[Operator] = field(default_factory=list)
     rows: dict[int, list[int]] = field(default_factory=dict)
     joint: set[int] = field(default_factory=set)
@@ -115,7 +122,7 @@ class _LoopWriter:
                 branch = "Then" if self.decided(inputs[0]) else "Else"
                 return self.call(operator.options[f"{branch}SubgraphIndex"], inputs[1:])
             cond, body = (operator.options[f"{part}SubgraphIndex"] for part in ("Cond", "Body"))
-            return self.repeated(cond, body, list(inputs))
+            return self.repeated(cond, body, list(inputs), (self.at, body))
         except _LoopStaysError as fault:
             del self.operators[mark:]
             if operator.name == "IF" or str(fault) != BY_DATA:
@@ -127,12 +134,15 @@ class _LoopWriter:
                 raise _LoopStaysError(f"{fault}; {BOUND}") from None
             return self.bounded(cond, body, list(inputs), steps, name)
 
-    def repeated(self, cond: int, body: int, states: list[int], name: str = "") -> list[int]:
+    def repeated(
+        self, cond: int, body: int, states: list[int], place: WhilePlace, name: str = ""
+    ) -> list[int]:
         """Adds a loop, or its steps one after the other. `name`: of a loop with a stated maximum."""
         mark, steps = len(self.operators), 0
-        found = self.looped(self.bodies[cond], self.bodies[body], states, name) if self.loops else None
-        if found is not None:
-            return found
+        if self.loops and place not in self.stays:
+            found = self.looped(self.bodies[cond], self.bodies[body], states, place, name)
+            if found is not None:
+                return found
         while self.decided(self.call(cond, states)[0]):
             states, steps = self.call(body, states), steps + 1
             if max(len(self.operators) - mark, steps) > self.most:
@@ -141,20 +151,19 @@ class _LoopWriter:
 
     def bounded(self, cond: int, body: int, states: list[int], most: int, name: str) -> list[int]:
         """Adds a loop whose end depends on data, with a stated maximum of steps."""
-        mark = len(self.operators)
+        mark, place = len(self.operators), (self.at, body)
+        if place in self.stays:               # written out it would be the host's in each step
+            raise _LoopStaysError(self.stays[place])
         try:
             one = bounded(self.bodies[cond], self.bodies[body], [self.tensors[i] for i in states], most)
         except CannotLoopError as fault:
             raise _LoopStaysError(str(fault)) from None
         runs = self.made("RESHAPE", one.mask, self.call(cond, states)[0])
-        given = [
-            self.made("RESHAPE", replace(self.tensors[i], shape=(1,), data=None), i) if k in one.lone else i
-            for k, i in enumerate(states)
-        ]
+        given = [self.element(i) if k in one.lone else i for k, i in enumerate(states)]
         given += [*(given[k] for k in one.firsts), *(self.new(tensor) for tensor in one.initial), runs]
         self.bodies += [one.cond, one.body]
         try:
-            found = self.repeated(len(self.bodies) - 2, len(self.bodies) - 1, given, name)
+            found = self.repeated(len(self.bodies) - 2, len(self.bodies) - 1, given, place, name)
         except _LoopStaysError:
             del self.operators[mark:]
             raise
@@ -171,6 +180,13 @@ class _LoopWriter:
             results[k] = self.made("GATHER", kind, rows, places, Axis=0, BatchDims=0)
         return results
 
+    def element(self, index: int) -> int:
+        """A number as a tensor of one element; of whole numbers a loop has to know the first one."""
+        tensor = self.tensors[index]
+        if is_whole(tensor) and tensor.data is not None:
+            return self.constant(tensor, tensor.data.reshape(1))
+        return self.made("RESHAPE", replace(tensor, shape=(1,), data=None), index)
+
     def made(self, kind: str, like: TfliteTensor, *inputs: int, **options: Any) -> int:
         """Adds an operator; where its result is."""
         result = self.new(like)
@@ -178,7 +194,7 @@ class _LoopWriter:
         return result
 
     def looped(
-        self, cond: TfliteNetwork, body: TfliteNetwork, states: list[int], name: str
+        self, cond: TfliteNetwork, body: TfliteNetwork, states: list[int], place: WhilePlace, name: str
     ) -> list[int] | None:
         """Adds a loop of the graph; where its results are. None where it can be none."""
         count = len(self.tensors)
@@ -188,7 +204,10 @@ class _LoopWriter:
             del self.tensors[count:]
             return None
         for one in made:
-            self.operators.append(replace(one, inputs=tuple(self.whole(i) for i in one.inputs)))
+            said = {**one.options, PLACE: place} if one.name == STEPS else one.options
+            self.operators.append(
+                replace(one, inputs=tuple(self.whole(i) for i in one.inputs), options=said)
+            )
         return found
 
     def call(self, number: int, inputs: Sequence[int]) -> list[int]:

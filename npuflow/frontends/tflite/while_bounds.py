@@ -15,7 +15,7 @@ import numpy as np
 from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends._nodes.masked import GUARDED, StepMask
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
-from npuflow.frontends.tflite.while_trace import WhileTrace, conditions, counting, makers
+from npuflow.frontends.tflite.while_trace import WhileTrace, conditions, counting, is_whole, makers
 from npuflow.ir.types import Array
 
 ONE = (1,)
@@ -122,14 +122,18 @@ class _Bounded:
                 raise CannotLoopError(f'the shape of "{state.name}" changes from step to step')
             self.tables[k] = np.stack(rows)
             return own, out
-        if state.dtype not in ("float32", "bool"):
+        whole = is_whole(state)
+        if state.dtype not in ("float32", "bool") and (not whole or state.data is None):
             raise CannotLoopError(f'"{state.name}" of {state.dtype} is carried and depends on data')
-        if len({state.shape, self.body.tensors[own].shape, self.body.tensors[out].shape}) > 1:
+        tensors = self.body.tensors[own], self.body.tensors[out]
+        if any(one.shape != state.shape for one in tensors):
             raise CannotLoopError(f'the shape of "{state.name}" changes from step to step')
+        if any(one.dtype != state.dtype for one in tensors):
+            raise CannotLoopError(f'the type of "{state.name}" changes from step to step')
         if self.listed(k, own, out, mask):
             return own, out
         truth, now, shape = state.dtype == "bool", own, state.shape or ONE
-        guarded = self.guarded and not truth
+        guarded = self.guarded and state.dtype == "float32"
         if guarded or not state.shape:
             now = self.new(f"{state.name}:state", shape, state.dtype)
             self.into, fed = self.begins, now
@@ -141,13 +145,14 @@ class _Bounded:
         if not state.shape:
             self.lone.add(k)
             out = self.shaped(out, ONE)
-        return now, mask.held(out, now, truth)
+        return now, self.chosen(mask.runs, out, now) if whole else mask.held(out, now, truth)
 
     def listed(self, k: int, own: int, out: int, mask: StepMask[int]) -> bool:
         """Whether a state is a list of zeros into which each step writes a row of its own: then the row is 0
         behind the end."""
         maker, held = makers(self.body).get(out), self.states[k].data
-        if maker is None or held is None or held.any() or self.states[k].dtype != "float32":
+        whole = is_whole(self.states[k])
+        if maker is None or held is None or held.any() or not (whole or self.states[k].dtype == "float32"):
             return False
         if maker.name == "DYNAMIC_UPDATE_SLICE" and maker.inputs[0] == own:
             places = self.trace.values.get(maker.inputs[2], [])
@@ -160,7 +165,11 @@ class _Bounded:
         rows = [int(row.reshape(-1)[0]) for row in places]
         if len(set(rows)) < self.trace.steps:
             return False
-        item = mask.row(maker.inputs[1], mask.flags[False], False)
+        item = maker.inputs[1]
+        if whole:
+            item = self.chosen(mask.runs, item, self.fixed(0, self.states[k].dtype))
+        else:
+            item = mask.row(item, mask.flags[False], False)
         read = (maker.inputs[0], item, *maker.inputs[2:])
         self.operators.remove(maker)
         self.ends.append(replace(maker, inputs=read))
@@ -203,6 +212,10 @@ class _Bounded:
         if truth:
             return self.op("LOGICAL_NOT", (a,), self.tensors[a].shape, "bool")
         return self.both(("SUB", ""), self.fixed([1.0], "float32"), a, False)
+
+    def chosen(self, flag: int, a: int, b: int) -> int:
+        """Of whole numbers, which no product may round."""
+        return self.op("SELECT_V2", (flag, a, b), self.tensors[a].shape, self.tensors[a].dtype)
 
     def number(self, a: int) -> int:
         return self.op("CAST", (a,), self.tensors[a].shape, "float32")

@@ -14,7 +14,7 @@ import numpy as np
 from npuflow.frontends._nodes.loop_form import CannotLoopError
 from npuflow.frontends.tflite.network import ROUNDED, quant_of
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
-from npuflow.frontends.tflite.while_trace import WhileTrace, followed, makers
+from npuflow.frontends.tflite.while_trace import WhileTrace, followed, is_whole, makers
 from npuflow.ir.loops import FEW
 from npuflow.ir.types import Array
 
@@ -170,7 +170,7 @@ class _WhileLoop:
                 found.append(replace(operator, inputs=inputs, outputs=outputs))
         for index in wanted:
             tensor = self.body.tensors[index]
-            if not is_real(tensor) and tensor.dtype != "bool":
+            if not (is_real(tensor) or is_whole(tensor) or tensor.dtype == "bool"):
                 raise CannotLoopError(f'"{tensor.name}" is handed on as {tensor.dtype}')
         return found
 
@@ -189,6 +189,14 @@ class _WhileLoop:
             self.places[index] = self._number(index)
         return index in self.places
 
+    def _has_numbers(self) -> bool:
+        """Whether it carries or stacks whole numbers that depend on data."""
+        states = zip(self.body.inputs, self.body.outputs, strict=True)
+        return any(
+            own != out and own not in self.trace.values and is_whole(self.body.tensors[own])
+            for own, out in states
+        )
+
     def _passes(self, index: int) -> bool:
         return self.body.outputs[self.state[index]] == index
 
@@ -204,7 +212,8 @@ class _WhileLoop:
     def _number(self, index: int) -> int:
         """What is known of a tensor and differs from step to step, as a part of a constant."""
         tensor, rows = self.body.tensors[index], self.trace.values[index]
-        kinds = ("float32", "bool") if self.name else ("float32",)      # its condition may count, too
+        # its condition may count, too, and truth values may choose among whole numbers
+        kinds = ("float32", "bool") if self.name or self._has_numbers() else ("float32",)
         if tensor.dtype not in kinds or len({row.shape for row in rows}) > 1:
             raise CannotLoopError("its body asks for the number of its step")
         whole = self.new(replace(tensor, data=np.stack(rows), shape=(len(rows), *rows[0].shape)))
@@ -318,7 +327,10 @@ class _WhileLoop:
     # --- what a loop of the graph cannot hold
     def _carries(self, own: int, out: int, initial: TfliteTensor) -> None:
         tensors = initial, self.body.tensors[own], self.body.tensors[out]
-        self._crosses(initial)
+        if not is_whole(initial):
+            self._crosses(initial)
+        elif initial.data is None:
+            raise CannotLoopError(f'"{initial.name}" of {initial.dtype} goes through its steps')
         if len({tensor.shape for tensor in tensors}) > 1 or tensors[2].data is not None:
             raise CannotLoopError(f'the type of "{initial.name}" changes from step to step')
         self._keeps_codes(initial, tensors[2])

@@ -13,6 +13,7 @@ from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTenso
 from npuflow.ir.types import Array
 
 WHOLE = ("int", "uint", "bool")
+NUMBERS = ("int32", "int64")              # of whole numbers that a loop may carry
 LONGEST = 1 << 20                         # operators of all steps that are followed
 
 
@@ -31,6 +32,11 @@ class WhileTrace:
         if not rows or any(not np.array_equal(rows[0], row) for row in rows[1:]):
             return None
         return rows[0]
+
+
+def is_whole(tensor: TfliteTensor) -> bool:
+    """Whether a tensor holds whole numbers that stand for themselves."""
+    return tensor.dtype in NUMBERS and tensor.codes is None
 
 
 def followed(
