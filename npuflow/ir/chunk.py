@@ -39,7 +39,7 @@ class ChunkSteps:
         end = self.most if chunk == self.last else min(self.most, first + self.size + self.behind)
         return max(0, first - self.before), end
 
-    def places(self, chunk: int) -> tuple[int, int]:
+    def span(self, chunk: int) -> tuple[int, int]:
         """The same in parts."""
         begin, end = self.steps(chunk)
         return begin * self.rows, end * self.rows

@@ -292,7 +292,7 @@ class _Straight:
             self.nodes.append(self.like(node, op, (source,), tuple(names[::-1] if back else names)))
             return names
         for name, step, place in zip(names, steps, places, strict=True):
-            first, last = own.places(step) if own is not None else (place * rows, (place + 1) * rows)
+            first, last = own.span(step) if own is not None else (place * rows, (place + 1) * rows)
             ends = {"starts": (first,), "ends": (last,)}
             self.moving(node, OPS["slice"](**ends, axes=(axis,), steps=(1,)), (source,), (name,))
         return names
@@ -305,7 +305,7 @@ class _Straight:
         """A chunk along another dimension than the first, or with parts around it: all there are."""
         (part,), (source,) = node.outputs, node.inputs
         own, name = self.source.chunks[part], self.named(part, step)
-        first, last = own.places(step)
+        first, last = own.span(step)
         self.cuts.add(name)
         self.values[name] = replace(self.values[part], id=name, type=self.type(part, step))
         op = OPS["slice"](starts=(first,), ends=(last,), axes=(own.axis,), steps=(1,))

@@ -147,7 +147,7 @@ class RoundLoads:
         """Of all bytes."""
         return f"rounds.{self.groups[0]}/0"
 
-    def places(self, address: int) -> dict[str, int]:
+    def parts_at(self, address: int) -> dict[str, int]:
         """Addresses of the slots, from that of the first one."""
         ends = list(accumulate(self.slots.values(), initial=address))
         return dict(zip(self.slots, ends[:-1], strict=True))

@@ -157,7 +157,7 @@ def with_round_loads(
         found = laid(longer, rest, *room, LOOK, method)
         if found is not None:
             every = (*local.round_loads, one)
-            places = {n: a for k in every for n, a in k.places(found.layout.addresses[k.name]).items()}
+            places = {n: a for k in every for n, a in k.parts_at(found.layout.addresses[k.name]).items()}
             layout = replace(found.layout, addresses={**found.layout.addresses, **places})
             return replace(found, layout=layout, shared=local.shared, round_loads=every), longer
     return local, own

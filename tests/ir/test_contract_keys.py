@@ -181,7 +181,7 @@ EXPECTED = {
     "answer_axis": "baseline budget clipping codegen evaluate precision tiling verdict",
     "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "border": "model parse pixels rewrite_check",
+    "border": "parse pixels rewrite_check",
     "channel_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "report search.items sensitivity simulate tiling unify verdict",
     "clipped": "parse rewrite_check unify",
@@ -195,7 +195,7 @@ EXPECTED = {
     "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "infer": "baseline budget clipping codegen correct evaluate model parse pixels precision qdq qdq_check "
-    "rewrite_check search.items search.rivals sensitivity tune.items unify verdict",
+    "rewrite_check search.items search.rivals sensitivity tiling tune.items unify verdict",
     "group_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "search.items sensitivity simulate tiling unify verdict",
     "input_channels": "",
