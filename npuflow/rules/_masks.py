@@ -36,6 +36,9 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
         return parts.const(held.astype(bool), "mask")
     node = maker(parts.graph, value_id)
     if node is None:
+        # of other operators rows that attend to nothing are zeros or not numbers, as the host has them
+        if kind(parts.node) == "host:where":
+            return number(parts, value_id)
         return NoMask(f'the truth value "{value_id}" comes from outside')
     same = _same_everywhere(parts, value_id)
     if same is not None:

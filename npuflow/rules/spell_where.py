@@ -6,19 +6,17 @@ import numpy as np
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind, users
+from npuflow.ir.queries import kind
 from npuflow.rules import RULES, Change, Refusal
 from npuflow.rules._infinities import infinities
 from npuflow.rules._masks import MAKES, NoMask, mask, opposite
 from npuflow.rules._parts import Decomposition, Parts
 
-_LOWEST = -1e9                            # for -infinity in front of a Softmax: its exp is 0 as well
-_TESTS = ("host:isnan", "host:isinf")
 
 @RULES.entry
 class SpellWhere(Decomposition):
-    """After the rules that recognise an activation in it. Infinite constants stay,
-    but in front of a Softmax."""
+    """After the rules that recognise an activation in it. Infinite constants stay; those in front of a
+    Softmax are finite by now."""
 
     order = 24
     triggers = ("host:where", "host:cast")
@@ -46,13 +44,8 @@ class SpellWhere(Decomposition):
         for value in parts.node.inputs[1:]:
             held = parts.array(value)
             if held is not None and not np.isfinite(held).all():
-                readers = users(parts.graph, parts.node.outputs[0])
-                if np.isnan(held).any() or held.max() == np.inf or {kind(u) for u in readers} != {"softmax"}:
-                    return "an infinite constant"
-                if any(kind(u) in _TESTS for r in readers for u in users(parts.graph, r.outputs[0])):
-                    return "rows that are masked whole are looked for"
-                value = parts.const(np.maximum(held, _LOWEST), "masked")
-            elif held is None and _special(parts.graph, value):
+                return "an infinite constant"
+            if held is None and _special(parts.graph, value):
                 return "an operand that may be infinite or not a number"
             sides.append(value)
         factors = found, opposite(parts, found)

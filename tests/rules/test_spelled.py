@@ -288,7 +288,7 @@ def test_fourier(signature: str, body: str) -> None:
         (SAME, "a = Add(x, low) y = Softmax(a)", "bound_mask", "a row of it is infinite all along"),
         (
             "bool[3,6] x => float[3,6] y",
-            "y = Where(x, v, half)",
+            "y = Cast<to=1>(x)",
             "spell_where",
             'the truth value "x" comes from outside',
         ),
@@ -304,3 +304,31 @@ def test_what_stays(signature: str, body: str, rule: str, reason: str) -> None:
     whole = {"bool": normal(1, 3, 6) > 0, "int64": np.arange(18).reshape(3, 6)}
     feeds = {"x": whole[signature.split("[")[0]]} if signature.split("[")[0] in whole else None
     assert refused(rewritten(model(signature, body, WEIGHTS, opset=18), feeds=feeds), rule) == reason
+
+
+MASKED = {
+    "filled": "n = Not(keep) f = Where(n, low, zero) r = Reshape(f, wide) e = Expand(r, full) a = Add(x, e) "
+    "y = Softmax(a)",
+    "chosen": "r = Reshape(keep, wide) s = Where(r, x, low) y = Softmax(s)",
+    "moved": "r = Reshape(keep, wide) s = Where(r, x, low) t = Transpose<perm=[0,2,1]>(s) "
+    "y = Softmax<axis=1>(t)",
+    "added twice": "f = Where(keep, zero, low) a = Add(x, f) b = Add(a, f) y = Softmax(b)",
+    "plain": "y = Where(keep, x, half)",
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_of_truth_values_from_outside_is_cast_by_the_host(name: str) -> None:
+    """As padding masks of encoders are: minus infinity in front of a Softmax is a finite number, and only
+    the truth values themselves are the host's."""
+    weights = {
+        "low": np.array(-np.inf, np.float32), "zero": np.array(0.0, np.float32),
+        "half": np.array(0.5, np.float32), "wide": np.array([1, 1, 6], np.int64),
+        "full": np.array([2, 6, 6], np.int64),
+    }
+    data = model("float[2,6,6] x, bool[1,6] keep => float[2,6,6] y", MASKED[name], weights, opset=18)
+    feeds = {"x": normal(7, 2, 6, 6), "keep": np.array([[True, True, False, True, True, False]])}
+    done = rewritten(data, feeds=feeds)
+    assert {kind for kind in ops(done) if kind.startswith("host:")} == {"host:cast"}
+    assert all(np.isfinite(array).all() for array in done.graph.consts.values())
+    on_npu(done, feeds=feeds, host=("host:cast",))
