@@ -71,3 +71,36 @@ def test_a_mask_takes_no_part_of_the_range() -> None:
 def test_scores_without_a_mask_keep_their_range() -> None:
     assert masked(attention(), statistics(0.0)) == {}
     assert masked(attention(), statistics(-6.0)) == {}
+
+
+def shared() -> tuple[Graph, ObservedStatistics]:
+    """Two layers whose scores differ in size add one mask, which was moved into its form."""
+    flat, names = TensorType((1, 32)), ("small", "large", "mask", "low", "high", "a", "b")
+    kinds = dict.fromkeys(names, SHAPE)
+    values = {name: Value(name, kind) for name, kind in {**kinds, "row": flat}.items()}
+    nodes = (
+        Node(OPS["reshape"](shape=SHAPE.shape), ("row",), ("mask",)),
+        Node(OPS["add"](), ("large", "mask"), ("high",)), Node(OPS["softmax"](axis=-1), ("high",), ("a",)),
+        Node(OPS["add"](), ("small", "mask"), ("low",)), Node(OPS["softmax"](axis=-1), ("low",), ("b",)),
+    )
+    graph = Graph(
+        ("small", "large", "row"), ("a", "b"), nodes, MappingProxyType(values), MappingProxyType({})
+    )
+    rng, counter = np.random.default_rng(0), Counter(("small", "large", "row", "mask", "low", "high"))
+    small, large = (rng.normal(0, size, SHAPE.shape).astype(np.float32) for size in (1, 8))
+    mask = np.zeros(SHAPE.shape, np.float32)
+    mask[..., 2:] = -1e9
+    row = mask.reshape(1, 32)
+    known = merged([("0", counter.observe([small, large, row, mask, small + mask, large + mask]))])
+    assert known is not None
+    return graph, known
+
+
+def test_what_a_mask_was_moved_from_is_clipped_as_it_is_for_all_layers_that_add_it() -> None:
+    graph, known = shared()
+    found = masked(graph, known)
+    assert found["row"] == found["mask"]
+    low, high = found["mask"]
+    assert high == 0.0 and low > -200
+    for name in ("high", "low"):                 # below all of a layer's scores, by what exp makes nothing of
+        assert low + known[name].hi <= found[name][0] + 1e-3

@@ -2,7 +2,8 @@
 
 After exp(x - max) everything some tens below the largest score is nothing. Where a Softmax reads
 values in two bands far apart, the lower band is a mask: it is clipped to a little below the scores,
-and so is the tensor that adds it. Where a network keeps state the mask hides what a cache does not hold yet:
+and so is the tensor that adds it, with all that it was moved from: one scale holds for these, and a sum of it
+and of scores is rescaled by one shift, which leaves scores few bits beside a mask of -1e9. Where a network keeps state the mask hides what a cache does not hold yet:
 the band is so far below that exponentials there are 0, whatever the scores are.
 """
 
@@ -43,7 +44,9 @@ def masked(graph: Graph, statistics: ObservedStatistics) -> Mapping[str, Range]:
             inner = _bands(statistics[operand]) if operand in known else None
             if inner is not None:
                 far = (high - low) + NOTHING
-                found[operand] = (inner[0] - (4 * far if graph.state else far), inner[1])
+                lowest = inner[0] - (4 * far if graph.state else far)
+                for value_id in _back(graph, producer, operand)[0]:       # layers may share a mask
+                    found[value_id] = (min(lowest, found.get(value_id, inner)[0]), inner[1])
     return found
 
 
