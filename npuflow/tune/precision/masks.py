@@ -2,9 +2,10 @@
 
 After exp(x - max) everything some tens below the largest score is nothing. Where a Softmax reads
 values in two bands far apart, the lower band is a mask: it is clipped to a little below the scores,
-and so is the tensor that adds it, with all that it was moved from: one scale holds for these, and a sum of it
-and of scores is rescaled by one shift, which leaves scores few bits beside a mask of -1e9. Where a network keeps state the mask hides what a cache does not hold yet:
-the band is so far below that exponentials there are 0, whatever the scores are.
+and so is the tensor that adds it, with all that it was moved from: these have one scale, and a sum rescales
+both operands by one shift, which leaves scores few bits beside a mask of -1e9. Where a network keeps state
+the mask hides what a cache does not hold yet: the band is so far below that exponentials there are 0,
+whatever the scores are.
 """
 
 from __future__ import annotations
