@@ -138,6 +138,26 @@ def test_a_massive_row_of_many_channels_is_found_and_its_squares_leave_something
     assert levels(graph, graph, feeds, slice(1, None)) < 20
 
 
+def test_a_quiet_row_beside_others_is_found_and_its_squares_are_more_than_a_few_steps() -> None:
+    """As what a layer makes of the first token is, before it is normalised; a row of zeros is none."""
+    net, graph = normed()
+    feeds = [net.rows(False) for _ in range(4)]
+    for feed in feeds:
+        feed["x"][:, FAR] /= 16.0
+        feed["x"][1] = 0.0
+    assert massive(graph, feeds) == {}
+    for feed in feeds:
+        feed["x"][0] /= 40.0
+    found = massive(graph, feeds)
+    assert found["x"].channels == ()
+    made = carried(graph, {}, found)
+    for feed in feeds:
+        np.testing.assert_allclose(floats(made.graph, feed)["z"], floats(graph, feed)["z"], rtol=1e-4)
+    quiet, others = slice(0, 1), slice(2, None)
+    assert levels(made.graph, graph, feeds, quiet) > 60 > 40 > levels(graph, graph, feeds, quiet)
+    assert levels(made.graph, graph, feeds, others) > 70
+
+
 def test_a_stream_whose_channels_are_mostly_silent_stays() -> None:
     net, graph = decoder()
     feeds = net.feeds(2)

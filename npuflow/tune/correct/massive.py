@@ -5,7 +5,8 @@ Codes of 16 bits that hold it leave few to the others. A power of two less in th
 floats: rows of the weights that write to the stream are scaled, and the scales of the norms that read it.
 
 Root mean squares of such rows in 16 bits: a row is divided by its own peak before it is squared, as squares
-of the massive one would leave nothing to the others. A code of a peak is exact, a share of it is rounded to
+of the massive one would leave nothing to the others. Where a layer's results are normalised, the first
+token's may be the one that is far smaller than all others. A code of a peak is exact, a share of it is rounded to
 2^-15, the mean of squares lies between 1 / width and 1.
 """
 
@@ -32,7 +33,7 @@ from npuflow.tune.correct.residual import ResidualStream, StreamNorm, StreamWrit
 Real = npt.NDArray[np.float64]
 Types = Mapping[str, QuantType | FloatType | GroupedType]
 FAR = 32.0                                # times what the median channel reaches: a channel is massive
-LOUD = 16.0                               # times the median row's root mean square: a row is massive
+APART = 16.0                              # times the smallest row's root mean square: the largest is massive
 LOWEST = 2.0 ** -14                       # of the largest peak of a value: smaller ones count as this one
 
 
@@ -78,15 +79,15 @@ def massive(graph: Graph, feeds: Sequence[Feed]) -> MassiveStreams:
             continue
         usual = np.stack([reach[v] / medians[v] for v in stream.values]).max(0)
         far = tuple((int(c), ceil(log2(usual[c] / FAR))) for c in np.flatnonzero(usual > FAR))
-        if len(far) < stream.width // 2 and (far or any(_loud(sizes[v]) for v in stream.values)):
+        if len(far) < stream.width // 2 and (far or any(_apart(sizes[v]) for v in stream.values)):
             found[root] = MassiveStream(far, {v: float(reach[v].max()) for v in stream.values})
     return found
 
 
-def _loud(sizes: Sequence[Real]) -> bool:
-    """Whether some rows are far larger than most."""
+def _apart(sizes: Sequence[Real]) -> bool:
+    """Whether some rows are far larger than others; rows of zeros are none."""
     every = np.concatenate(sizes)
-    return bool(every.max() > LOUD * np.median(every) > 0)
+    return bool(every.max() > APART * every[every > 0].min(initial=inf))
 
 
 @dataclass(frozen=True)
