@@ -6,8 +6,8 @@ floats: rows of the weights that write to the stream are scaled, and the scales 
 
 Root mean squares of such rows in 16 bits: a row is divided by its own peak before it is squared, as squares
 of the massive one would leave nothing to the others. Where a layer's results are normalised, the first
-token's may be the one that is far smaller than all others. A code of a peak is exact, a share of it is rounded to
-2^-15, the mean of squares lies between 1 / width and 1.
+token's may be the row that is far smaller than all others. A code of a peak is exact, a share of it is
+rounded to 2^-15, the mean of squares lies between 1 / width and 1.
 """
 
 from __future__ import annotations
