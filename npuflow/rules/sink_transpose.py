@@ -41,11 +41,15 @@ class SinkTranspose(Rule):
         return self.sunk(graph, node, moved) if all(numbers) and self.meets(graph, node) else None
 
     def meets(self, graph: Graph, node: Node) -> bool:
-        """Whether only element-wise operators with one reader lie between here and the next Transpose."""
+        """Whether only element-wise operators with one reader, of one operand but for single numbers, lie
+        between here and the next Transpose."""
         user = sole_user(graph, node.outputs[0])
-        while user is not None and user.op.unary:
+        while user is not None and (user.op.unary or self.by_a_number(graph, user)):
             user = sole_user(graph, user.outputs[0])
         return user is not None and kind(user) == "transpose"
+
+    def by_a_number(self, graph: Graph, node: Node) -> bool:
+        return kind(node) in _BINARY and any(scalar(graph, i) is not None for i in node.inputs)
 
     def sunk(self, graph: Graph, node: Node, moved: list[Node | None]) -> Change:
         mover = next(m for m in moved if m is not None)

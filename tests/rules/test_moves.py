@@ -8,6 +8,12 @@ import pytest
 from npuflow.testing.rule import RuleSuite
 from tests.networks.onnx_text import model, normal, ops, rewritten
 
+GELU = (
+    "a = Transpose<perm=[0,2,1]>(x) b = Pow(a, three) d = Mul(b, cubic) e = Transpose<perm=[0,2,1]>(d) "
+    "s = Add(x, e) t = Mul(s, root) u = Tanh(t) v = Add(u, one) w = Mul(x, less) y = Mul(w, v)"
+)
+"""Written for channels last, as a converter lays it out."""
+
 
 @pytest.mark.parametrize(
     ("signature", "body", "left"),
@@ -44,6 +50,12 @@ from tests.networks.onnx_text import model, normal, ops, rewritten
             "a = Transpose<perm=[0,2,1]>(x) b = Mul(a, two) y = Transpose<perm=[0,2,1]>(b)",
             ["mul"],
         ),
+        (
+            "float[2,3,4] x => float[2,3,4] y",
+            "a = Transpose<perm=[0,2,1]>(x) b = Tanh(a) d = Mul(b, two) y = Transpose<perm=[0,2,1]>(d)",
+            ["tanh", "mul"],
+        ),
+        ("float[2,3,4] x => float[2,3,4] y", GELU, ["gelu"]),
     ],
 )
 def test_moves_cancel(signature: str, body: str, left: list[str]) -> None:
@@ -51,8 +63,9 @@ def test_moves_cancel(signature: str, body: str, left: list[str]) -> None:
         "f": np.array([24]),
         "g": np.array([2, 3, 4]),
         "h": np.array([6, 4]),
-        "two": np.array(2.0, np.float32),
     }
+    numbers = {"two": 2.0, "three": 3.0, "cubic": 0.044715, "root": np.sqrt(2 / np.pi), "one": 1.0}
+    weights |= {name: np.array(number, np.float32) for name, number in {**numbers, "less": 0.5}.items()}
     assert ops(rewritten(model(signature, body, weights))) == left
 
 
