@@ -67,24 +67,26 @@ class _Clocks:
 
     def run(self) -> Lags:
         totals = sum(item.count * item.own for item in self.items)
-        fewer = np.zeros((len(self.case.rounds), WAIT_SLOTS), np.int64)
+        # in the cases, and where only few rounds run
+        fewer = np.zeros((len(self.case.rounds) + 1, WAIT_SLOTS), np.int64)
         for k, item in enumerate(self.items):
             if k in self.segments:
                 self.known[:] = self.done
             self._item(k, item, fewer, np.asarray(totals))
-            short = item.count - self.case.rounds[:, k]
+            short = item.count - np.append(self.case.rounds[:, k], self.case.few[k])
             fewer = fewer + short[:, None] * item.own
         columns = np.array(self.rows, np.int64).reshape(-1, 5).T
         return Lags(*columns, np.array(self.starts), np.array(self.blind))
 
     def _item(self, k: int, item: Item, fewer: Ints, totals: Ints) -> None:
-        """`fewer` [numbers, queues]: commands of rounds in front that do not run."""
-        count, least = self.case.few[k], fewer.max(0)
-        gone = item.waits - least
+        """`fewer` [numbers + 1, queues]: commands of rounds in front that do not run, at last those of few
+        rounds, which are the most."""
+        count, gone = self.case.few[k], item.waits - fewer[-1]
         # a count of exactly 0 waits for nothing in any round
-        zero = (item.waits[..., None] == fewer.T).any(-1)
+        zero = (item.waits[..., None] == fewer[:-1].T).any(-1)
         asked = item.asked & ~zero & ~(item.nested[:, None] & (gone <= 0))
-        if totals.max() >= HALF or (item.asked & (totals - gone >= HALF)).any():
+        least = item.waits - fewer[:-1].max(0)
+        if totals.max() >= HALF or (item.asked & (totals - least >= HALF)).any():
             raise Unproved(f"command {item.at} may wait for a count that 16 bits do not tell from others")
         begins, front = [self.done.copy()], self.floor
         for turn in range(count):
