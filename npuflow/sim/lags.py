@@ -2,10 +2,11 @@
 
 A *lag* is how many of the last commands of a queue, counted back from a command in the order of the program,
 may not have retired when it starts. `lags_of` runs vector clocks over every item with a few rounds of each
-long block. What a command would know only of commands more than `REACH` rounds back is taken as unknown, as
-is everything in front of the block's last rounds for what stands behind it. So the clocks of a round depend on
-the `REACH` rounds before it and on items without commands of that queue between; where the last `REACH` + 1
-rounds have equal lags, all that follow have them. Unknown is less than what is so, and lags stay upper bounds.
+long block. What a command would know only of commands more than `REACH` rounds back is taken as unknown; so
+is, behind a block, what is known only of commands in front of its last rounds, of queues that it has commands
+of. So the clocks of a round depend on the `REACH` rounds before it, and in front of the block on queues that
+it has no commands of. Where the last `REACH` + 1 rounds have equal lags, all that follow have them. To know
+less than is so makes lags larger: they are upper bounds.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ class _Clocks:
             self._item(k, item, fewer, np.asarray(totals))
             short = item.count - np.append(self.case.rounds[:, k], self.case.few[k])
             fewer = fewer + short[:, None] * item.own
-        columns = np.array(self.rows, np.int64).reshape(-1, 5).T
-        return Lags(*columns, np.array(self.starts), np.array(self.blind))
+        item, turn, row, queue, place = np.array(self.rows, np.int64).reshape(-1, 5).T
+        starts, blind = (np.array(a).reshape(-1, WAIT_SLOTS) for a in (self.starts, self.blind))
+        return Lags(item, turn, row, queue, place, starts, blind)
 
     def _item(self, k: int, item: Item, fewer: Ints, totals: Ints) -> None:
         """`fewer` [numbers + 1, queues]: commands of rounds in front that do not run, at last those of few
@@ -105,7 +107,8 @@ class _Clocks:
         for e in np.flatnonzero(waits > 0):
             count = int(waits[e])
             if count > self.done[e]:
-                raise Unproved(f"command {self.items[place[0]].at + place[2]} waits for what stands behind it")
+                where = self.items[place[0]].at
+                raise Unproved(f"a command of the item at {where} waits for what stands behind it")
             if count > max(start[e], self.floor[e]):
                 start = np.maximum(start, self.ends[e][count - 1])
         start[queue] = self.done[queue]

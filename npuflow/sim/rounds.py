@@ -4,8 +4,9 @@ What is compared. A command knows that commands of other queues have retired; th
 are the last ones of each queue, as many as its lag says (lags.py). For all numbers of rounds that leave the
 same blocks short, lags are the same, so that few rounds of each long block stand for all: its last round for
 all that follow, its rounds counted from the end for what is behind the block. Each pair of commands that no
-wait orders is compared over all rounds that it stands for: addresses go on evenly, so two regions share a byte
-or do not by the difference of their addresses. A pair of which nothing is known is compared over all rounds.
+wait orders is compared over all rounds that it stands for: addresses go on evenly, and whether two regions
+share a byte depends on the difference of their addresses. A pair of which nothing is known is compared over
+all rounds of both.
 Numbers that leave a block short are cases of their own, in which its rounds stand one by one.
 
 What is not. Bytes that nothing has written, and addresses out of bounds: the expansion of the most rounds has
@@ -29,7 +30,7 @@ from npuflow.sim.lags import REACH, Case, Lags, lags_of
 from npuflow.sim.templates import Item, Touched, Unproved, items_of, numbers_of
 
 FEW = (REACH + 3, REACH + 6, REACH + 10)   # rounds of a block that are looked at, until their order settles
-ROUNDS = 1 << 20                           # pairs of rounds that one pair of regions is compared over
+ROUNDS = 1 << 21                           # pairs of rounds that one pair of regions is compared over
 APART = 1 << 12                            # differences of their addresses
 
 
@@ -63,7 +64,9 @@ def proof_of_rounds(program: Program) -> RoundsProof:
         return RoundsProof(False, str(reason))
 
 
-def _proved(items: Sequence[Item], numbers: Sequence[tuple[range, ...]], segments: Sequence[int]) -> RoundsProof:
+def _proved(
+    items: Sequence[Item], numbers: Sequence[tuple[range, ...]], segments: Sequence[int]
+) -> RoundsProof:
     reason = Unproved("no block has rounds")
     for few in FEW:
         distance = pairs = 0
@@ -178,11 +181,12 @@ class _Compared:
         self.pairs += 1
         for turns in self._rounds(one, two):
             mine, other = (np.asarray(t, np.int64) for t in turns)
-            if mine.size > ROUNDS:
-                raise Unproved(self._against(one, two, "in too many rounds to compare"))
             apart = other * b.step - mine * a.step
             (low, high), (lowest, highest) = a.region.span, b.region.span
-            for far in np.unique(apart[(low < highest + apart) & (lowest + apart < high)])[: APART + 1]:
+            near = np.unique(apart[(low < highest + apart) & (lowest + apart < high)])
+            if len(near) > APART:
+                raise Unproved(self._against(one, two, "lie in each other in too many ways"))
+            for far in near:
                 if self._share(a.region, b.region, int(far)):
                     raise Unproved(self._against(one, two, "touch the same bytes"))
 
@@ -190,14 +194,12 @@ class _Compared:
         moved = Region("", b.space, True, b.address + far, b.size, b.dims, b.strides)
         key = (a, moved)
         if key not in self.shared:
-            if len(self.shared) > APART:
-                raise Unproved("too many regions interleave")
             self.shared[key] = share(a, moved)
         return self.shared[key]
 
     def _against(self, one: int, two: int, what: str) -> str:
         names = [_name(self.items[self.lags.item[c]], int(self.lags.row[c])) for c in (two, one)]
-        return f"no wait orders {names[0]} and {names[1]}, which {what}"
+        return f"no wait orders {names[0]} and {names[1]}, which may {what}"
 
     def _rounds(self, one: int, two: int) -> Iterator[tuple[Ints, Ints]]:
         """Rounds of two commands, of which the second stands behind the first, in which no wait orders them:
@@ -215,6 +217,8 @@ class _Compared:
                 yield later - (there - here), later
             elif here == 0:
                 turns = np.arange(int(later.max()) + 1)
+                if turns.size**2 > 2 * ROUNDS:
+                    raise Unproved(self._against(one, two, "share bytes in too many rounds to compare"))
                 for far in range(1, len(turns)):           # every round in front of every later one
                     yield turns[:-far], turns[far:]
             return
@@ -226,8 +230,11 @@ class _Compared:
             earlier = np.arange(self.items[a].count)
         else:
             earlier = case.skipped[:, a] + case.rounds[:, a] - (case.few[a] - here)
-        if not last and not blind or a == b:
+        if a == b or not (last or blind):
             yield earlier, later
             return
-        grid = np.meshgrid(np.unique(earlier), np.unique(later))
+        earlier, later = np.unique(earlier), np.unique(later)
+        if earlier.size * later.size > ROUNDS:
+            raise Unproved(self._against(one, two, "share bytes in too many rounds to compare"))
+        grid = np.meshgrid(earlier, later)
         yield grid[0].ravel(), grid[1].ravel()

@@ -156,14 +156,13 @@ def _check_step(command: Command, base: int, word: int, step: int, count: int) -
 
 
 def _touched(command: Command, later: Command | None) -> tuple[Touched, ...]:
-    if command.opcode == "BARRIER" or command.opcode == "LOAD" and command.number("mask"):
+    if command.opcode == "BARRIER" or (command.opcode == "LOAD" and command.number("mask")):
         raise Unproved(f"{command.opcode} joins cores")
     found = [r for r in regions(command) if r.space != CONST]
     if later is None:
         return tuple(Touched(r, 0) for r in found)
     others = [r for r in regions(later) if r.space != CONST]
-    alike = len(found) == len(others) and all(_form(a) == _form(b) for a, b in zip(found, others, strict=True))
-    if not alike:
+    if [_form(r) for r in found] != [_form(r) for r in others]:
         raise Unproved(f"{command.opcode} touches regions of another form in the next round")
     return tuple(Touched(a, b.address - a.address) for a, b in zip(found, others, strict=True))
 

@@ -97,10 +97,11 @@ def _at_all_lengths(graph: Graph, program: Program) -> str:
     proof = proof_of_rounds(program)
     if not proof.proved:
         return f"{ranges}: not proved free of hazards for all lengths, since {proof.why}"
+    cases, back = counted(proof.cases, "case"), counted(proof.distance, "round")
     return (
-        f"{ranges}: no hazards at any length; proved from the words, {counted(proof.cases, 'case')} for "
-        f"{counted(proof.numbers, 'number')} of rounds, each command against {counted(proof.distance, 'round')} "
-        "before it"
+        f"{ranges}: no hazards at any length; proved from the words in {cases} for all "
+        f"{counted(proof.numbers, 'number')} of rounds: a command may run beside those of at most {back} before "
+        "it, of queues that it waits for"
     )
 
 

@@ -98,8 +98,8 @@ def drawn(seed: int, most: int = 8) -> Program:
     made = Drawn(rng, rng.choice((.7, .9, 1.0)))
     made.rows(rng.randrange(4))
     for _ in range(rng.choice((1, 1, 2))):
-        read = {"most": most, "address": ADDRESS, "before": rng.randrange(-1, 3), "each": rng.choice((1, 1, 2)),
-                "least": rng.randrange(3), "late": rng.randrange(2)}
+        read = {"most": most, "address": ADDRESS, "before": rng.randrange(-1, 3), "least": rng.randrange(3),
+                "each": rng.choice((1, 1, 2)), "late": rng.randrange(2)}
         made.block(most, read if rng.random() < .8 else {}, rng.random() < .2)
         made.rows(rng.randrange(4))
     return with_words(serial([], data=ADDRESS + 4), np.concatenate(made.words), most)

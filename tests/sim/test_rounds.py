@@ -48,7 +48,7 @@ def ring(lag: int, step: int = 0, count: int = 8, **read: int) -> Program:
     ends = [0, 0, 0, 0]
     ends[load] = 1
     rows = np.stack([copy("LOAD", 0, 0, tuple(waits)), copy("STORE", 1024, 0, tuple(ends))])
-    local, external = place_of("LOAD", "local"), place_of("STORE", "external")
+    local = place_of("LOAD", "local")
     steps = [(k, local, step) for k in range(2) if step]
     words = np.concatenate([head(count, 2, steps, 0, read), rows])
     return with_words(serial([], data=ADDRESS + 4), words, 8)
@@ -84,7 +84,7 @@ def test_thousands_of_rounds() -> None:
 
 
 def test_random_blocks_against_full_expansions() -> None:
-    """For every number of rounds to 8: what is proved has no hazard, and what has none is proved as a rule."""
+    """For all numbers of rounds to 8: what is proved has no hazard, and what has none is proved as a rule."""
     found: Counter[tuple[bool, bool]] = Counter()
     for seed in range(150):
         program = drawn(seed)
