@@ -18,13 +18,13 @@ import numpy as np
 
 from npuflow.hw.isa import WAIT_SLOTS
 from npuflow.program.repeats import Ints
-from npuflow.sim.templates import HALF, Item, Unproved
+from npuflow.sim.templates import HALF, StoredItem, Unproved
 
 REACH = 2
 
 
 @dataclass(frozen=True)
-class Case:
+class RoundsCase:
     """Numbers of rounds that are judged together. `rounds` [numbers, items] and `skipped`, how often words of
     the first round have gone on; `few`: rounds of each item that are looked at; `long`: which items may have
     more, all of which are like the last one."""
@@ -57,7 +57,7 @@ class Lags:
 
 
 class _Clocks:
-    def __init__(self, items: Sequence[Item], case: Case, segments: Sequence[int]) -> None:
+    def __init__(self, items: Sequence[StoredItem], case: RoundsCase, segments: Sequence[int]) -> None:
         self.items, self.case, self.segments = items, case, frozenset(segments)
         self.done, self.floor = (np.zeros(WAIT_SLOTS, np.int64) for _ in range(2))
         self.known = np.zeros((WAIT_SLOTS, WAIT_SLOTS), np.int64)
@@ -76,11 +76,11 @@ class _Clocks:
             self._item(k, item, fewer, np.asarray(totals))
             short = item.count - np.append(self.case.rounds[:, k], self.case.few[k])
             fewer = fewer + short[:, None] * item.own
-        item, turn, row, queue, place = np.array(self.rows, np.int64).reshape(-1, 5).T
+        items, turns, rows, queues, places = np.array(self.rows, np.int64).reshape(-1, 5).T
         starts, blind = (np.array(a).reshape(-1, WAIT_SLOTS) for a in (self.starts, self.blind))
-        return Lags(item, turn, row, queue, place, starts, blind)
+        return Lags(items, turns, rows, queues, places, starts, blind)
 
-    def _item(self, k: int, item: Item, fewer: Ints, totals: Ints) -> None:
+    def _item(self, k: int, item: StoredItem, fewer: Ints, totals: Ints) -> None:
         """`fewer` [numbers + 1, queues]: commands of rounds in front that do not run, at last those of few
         rounds, which are the most."""
         count, gone = self.case.few[k], item.waits - fewer[-1]
@@ -123,7 +123,7 @@ class _Clocks:
         self.known[queue] = end
         self.ends[queue].append(end)
 
-    def _settled(self, k: int, item: Item) -> None:
+    def _settled(self, k: int, item: StoredItem) -> None:
         """The last rounds have the same lags."""
         size, count = len(item.commands), REACH + 1
         begin = len(self.starts) - size * self.case.few[k]
@@ -144,7 +144,7 @@ class _Clocks:
             raise Unproved(f"the order of rounds of the block at command {item.at} does not settle")
 
 
-def lags_of(items: Sequence[Item], case: Case, segments: Sequence[int]) -> Lags:
+def lags_of(items: Sequence[StoredItem], case: RoundsCase, segments: Sequence[int]) -> Lags:
     """The clocks of few rounds. `segments`: items in front of which the host waits for everything. Unproved
     where they do not settle, or a command waits for one behind it."""
     return _Clocks(items, case, segments).run()

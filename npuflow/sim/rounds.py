@@ -26,8 +26,8 @@ from npuflow.program.container import Program
 from npuflow.program.counts import READ
 from npuflow.program.repeats import Ints
 from npuflow.sim.hazards import overlaps, share
-from npuflow.sim.lags import REACH, Case, Lags, lags_of
-from npuflow.sim.templates import Item, Touched, Unproved, items_of, numbers_of
+from npuflow.sim.lags import REACH, Lags, RoundsCase, lags_of
+from npuflow.sim.templates import MovingRegion, StoredItem, Unproved, items_of, numbers_of
 
 FEW = (REACH + 3, REACH + 6, REACH + 10)   # rounds of a block that are looked at, until their order settles
 ROUNDS = 1 << 21                           # pairs of rounds that one pair of regions is compared over
@@ -65,7 +65,7 @@ def proof_of_rounds(program: Program) -> RoundsProof:
 
 
 def _proved(
-    items: Sequence[Item], numbers: Sequence[tuple[range, ...]], segments: Sequence[int]
+    items: Sequence[StoredItem], numbers: Sequence[tuple[range, ...]], segments: Sequence[int]
 ) -> RoundsProof:
     reason = Unproved("no block has rounds")
     for few in FEW:
@@ -82,7 +82,7 @@ def _proved(
     raise reason
 
 
-def _segments(program: Program, items: Sequence[Item]) -> list[int]:
+def _segments(program: Program, items: Sequence[StoredItem]) -> list[int]:
     """Items in front of which the host waits for all commands."""
     begins = np.cumsum([0, *(len(i.commands) * i.count for i in items)]).tolist()
     found, done = list[int](), 0
@@ -97,7 +97,7 @@ def _segments(program: Program, items: Sequence[Item]) -> list[int]:
     return found
 
 
-def _alone(program: Program, items: Sequence[Item]) -> None:
+def _alone(program: Program, items: Sequence[StoredItem]) -> None:
     """No command has operands that overlap, or writes a number that a REPEAT reads, in any round."""
     counts = [int(one["address"]) for key in READ for one in program.meta.get(key, ())]
     for item in items:
@@ -113,7 +113,7 @@ def _alone(program: Program, items: Sequence[Item]) -> None:
                     raise Unproved(f"{_name(item, row)} may write a number that a REPEAT reads")
 
 
-def _cases(items: Sequence[Item], numbers: Sequence[tuple[range, ...]], few: int) -> list[Case]:
+def _cases(items: Sequence[StoredItem], numbers: Sequence[tuple[range, ...]], few: int) -> list[RoundsCase]:
     """Numbers of rounds by those of short items."""
     groups: dict[tuple[int, ...], list[tuple[range, ...]]] = {}
     for turns in numbers:
@@ -122,16 +122,16 @@ def _cases(items: Sequence[Item], numbers: Sequence[tuple[range, ...]], few: int
     for key, members in groups.items():
         rounds = np.array([[len(t) for t in turns] for turns in members], np.int64)
         skipped = np.array([[t.start for t in turns] for turns in members], np.int64)
-        found.append(Case(rounds, skipped, key, tuple((rounds.max(0) > key).tolist())))
+        found.append(RoundsCase(rounds, skipped, key, tuple((rounds.max(0) > key).tolist())))
     return found
 
 
-def _name(item: Item, row: int) -> str:
+def _name(item: StoredItem, row: int) -> str:
     inside = f"command {row} of the block at {item.at}" if item.repeat is not None else f"command {item.at}"
     return f"{inside} ({item.commands[row].opcode})"
 
 
-def _hull(touched: Touched, first: int, last: int) -> tuple[int, int]:
+def _hull(touched: MovingRegion, first: int, last: int) -> tuple[int, int]:
     """First byte, and one past the last, of all rounds between two."""
     low, high = touched.region.span
     ends = first * touched.step, last * touched.step
@@ -141,11 +141,11 @@ def _hull(touched: Touched, first: int, last: int) -> tuple[int, int]:
 class _Compared:
     """Compares all pairs of commands of a case that no wait orders."""
 
-    def __init__(self, items: Sequence[Item], case: Case, lags: Lags) -> None:
+    def __init__(self, items: Sequence[StoredItem], case: RoundsCase, lags: Lags) -> None:
         self.items, self.case, self.lags = items, case, lags
         self.distance = self.pairs = 0
         self.shared: dict[tuple[Region, Region], bool] = {}
-        self.touched = list[tuple[int, Touched]]()
+        self.touched = list[tuple[int, MovingRegion]]()
         rows = []
         for one, (k, turn, row) in enumerate(zip(lags.item, lags.turn, lags.row, strict=True)):
             item = items[k]

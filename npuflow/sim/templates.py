@@ -26,7 +26,7 @@ class Unproved(Exception):
 
 
 @dataclass(frozen=True)
-class Touched:
+class MovingRegion:
     """Bytes that a command touches: in round 0, and by how much the address goes on."""
 
     region: Region
@@ -39,7 +39,7 @@ class Touched:
 
 
 @dataclass(frozen=True)
-class Item:
+class StoredItem:
     """`waits` [commands, queues]: of round 0, as the file has them, signed; `asked`: where there are any;
     `inner`: by how much they are higher in a round of a block in the block; `nested`: commands of such.
     `own`: commands of a round, by queue; `count`: the most rounds, or 1."""
@@ -52,7 +52,7 @@ class Item:
     nested: Ints
     queues: Ints
     own: Ints
-    touched: tuple[tuple[Touched, ...], ...]
+    touched: tuple[tuple[MovingRegion, ...], ...]
     repeat: Command | None = None
 
     @property
@@ -64,9 +64,9 @@ class Item:
         return range(1) if self.repeat is None else turns_of(self.repeat, steps, self.at)
 
 
-def items_of(words: Words, core: int) -> tuple[Item, ...]:
+def items_of(words: Words, core: int) -> tuple[StoredItem, ...]:
     """All items of a core, in order; Unproved for forms that are not handled."""
-    found, at = list[Item](), 0
+    found, at = list[StoredItem](), 0
     while at < len(words):
         head = decode(words[at], index=at, core=core)
         if head.opcode != REPEAT:
@@ -123,7 +123,7 @@ def _written_out(block: Words, core: int) -> tuple[Words, Ints, Ints]:
 def _item(
     at: int, rows: Words, inner: Ints, steps: Mapping[tuple[int, int], int], repeat: Command | None = None,
     source: Ints | None = None,
-) -> Item:
+) -> StoredItem:
     commands = decode_all(rows, alike=True)
     count = 1 if repeat is None else repeat.number("count")
     for (row, word), step in steps.items():
@@ -140,7 +140,8 @@ def _item(
         nested = np.isin(source, source[inner.any(1)])
     signed = np.where(waits >= HALF, waits - 2 * HALF, waits)
     queues = (rows[:, 0] >> 8 & 0xFF).astype(np.int64)
-    return Item(at, commands, signed, waits != 0, inner, nested, queues, by_queue(rows), touched, repeat)
+    own = by_queue(rows)
+    return StoredItem(at, commands, signed, waits != 0, inner, nested, queues, own, touched, repeat)
 
 
 def _check_step(command: Command, base: int, word: int, step: int, count: int) -> None:
@@ -155,23 +156,23 @@ def _check_step(command: Command, base: int, word: int, step: int, count: int) -
         raise Unproved(f"{command.opcode}.{name} goes on from {base} beyond 32 bits")
 
 
-def _touched(command: Command, later: Command | None) -> tuple[Touched, ...]:
+def _touched(command: Command, later: Command | None) -> tuple[MovingRegion, ...]:
     if command.opcode == "BARRIER" or (command.opcode == "LOAD" and command.number("mask")):
         raise Unproved(f"{command.opcode} joins cores")
     found = [r for r in regions(command) if r.space != CONST]
     if later is None:
-        return tuple(Touched(r, 0) for r in found)
+        return tuple(MovingRegion(r, 0) for r in found)
     others = [r for r in regions(later) if r.space != CONST]
     if [_form(r) for r in found] != [_form(r) for r in others]:
         raise Unproved(f"{command.opcode} touches regions of another form in the next round")
-    return tuple(Touched(a, b.address - a.address) for a, b in zip(found, others, strict=True))
+    return tuple(MovingRegion(a, b.address - a.address) for a, b in zip(found, others, strict=True))
 
 
 def _form(r: Region) -> tuple[object, ...]:
     return r.name, r.space, r.write, r.size, r.dims, r.strides
 
 
-def numbers_of(items: Sequence[Item]) -> list[tuple[Mapping[int, int], tuple[range, ...]]]:
+def numbers_of(items: Sequence[StoredItem]) -> list[tuple[Mapping[int, int], tuple[range, ...]]]:
     """Which rounds of each item run: for every number that the blocks may read, one of each kind."""
     heads = [i.repeat for i in items if i.repeat is not None and i.repeat.number("most")]
     if len({(h.number("address"), h.number("most")) for h in heads}) > 1:

@@ -100,8 +100,8 @@ def _at_all_lengths(graph: Graph, program: Program) -> str:
     cases, back = counted(proof.cases, "case"), counted(proof.distance, "round")
     return (
         f"{ranges}: no hazards at any length; proved from the words in {cases} for all "
-        f"{counted(proof.numbers, 'number')} of rounds: a command may run beside those of at most {back} before "
-        "it, of queues that it waits for"
+        f"{counted(proof.numbers, 'number')} of rounds: a command may run beside those of at most {back} "
+        "before it, of queues that it waits for"
     )
 
 

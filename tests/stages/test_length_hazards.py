@@ -8,7 +8,6 @@ from npuflow.stages import simulate
 from tests.networks.looped import free_length, program_of
 from tests.program.test_counts import CASES
 
-
 PROVED = "no hazards at any length; proved from the words"
 REFUSED = "not proved free of hazards for all lengths, since commands of 4 cores"
 
