@@ -111,6 +111,8 @@ class _Clocks:
                 raise Unproved(f"a command of the item at {where} waits for what stands behind it")
             if count > max(start[e], self.floor[e]):
                 start = np.maximum(start, self.ends[e][count - 1])
+            elif count == self.floor[e]:
+                start[e] = max(start[e], count)       # what that command knew is of rounds too far back
         start[queue] = self.done[queue]
         unknown = start < self.floor
         start = np.where(unknown, 0, start)

@@ -83,6 +83,41 @@ def test_thousands_of_rounds() -> None:
     assert "16 bits" in proof_of_rounds(ring(1, 16, count=40_000)).why
 
 
+def behind(slot: int, least: int) -> Program:
+    """Rounds load bytes that are 16 further in each; a store behind them waits for all but
+    the last two, and reads the bytes of round `slot`."""
+    ends = [0, 0, 0, 0]
+    ends[QUEUES["LOAD"]] = 8 - 2
+    rows = copy("LOAD", 0, 0)[None], copy("STORE", 1024, 16 * slot, tuple(ends))[None]
+    block = head(8, 1, [(0, place_of("LOAD", "local"), 16)], 0, {**READ, "least": least, "late": 0})
+    return with_words(serial([], data=ADDRESS + 4), np.concatenate([block, *rows]), 8)
+
+
+@pytest.mark.parametrize("slot", range(10))
+def test_what_stands_behind_meets_the_last_rounds_of_each_number(slot: int) -> None:
+    """Rounds r - 2 and r - 1 may run beside it: of 3 to 8 rounds in all, those from 1 to 7."""
+    program = behind(slot, 3)
+    assert proof_of_rounds(program).proved == (not 1 <= slot <= 7)
+    assert bool(expansions(program)) == (1 <= slot <= 7)
+
+
+@pytest.mark.parametrize(("least", "safe"), [(3, True), (2, False)])
+def test_a_wait_that_becomes_0_waits_for_nothing(least: int, safe: bool) -> None:
+    """Loads of a second block wait for all stores but the last two, which is for a count of 0 where the first
+    block runs twice, then in no round; a load writes what the store of three rounds before has read."""
+    waits = [0, 0, 0, 0]
+    waits[QUEUES["STORE"]] = 8 - 2
+    local = place_of("LOAD", "local")
+    words = [
+        head(8, 1, [], 0, {**READ, "least": least, "late": 0}), copy("STORE", 1024, 512)[None],
+        head(8, 2, [(0, local, 16), (1, local, 16)], 0),
+        copy("LOAD", 0, 0, tuple(waits))[None], copy("STORE", 1040, 48)[None],
+    ]
+    program = with_words(serial([], data=ADDRESS + 4), np.concatenate(words), 8)
+    assert bool(expansions(program)) == (not safe)
+    assert proof_of_rounds(program).proved == safe
+
+
 def test_random_blocks_against_full_expansions() -> None:
     """For all numbers of rounds to 8: what is proved has no hazard, and what has none is proved as a rule."""
     found: Counter[tuple[bool, bool]] = Counter()
