@@ -84,7 +84,7 @@ def expanded(
         most = most if repeat.number("late") < INDEXED else 1
         block = later(words[first:end], -fewer)
         one = expanded(block, core, depth - 1)
-        advances = _advances(words, at, first, end - first, core)
+        advances = advances_of(words, at, first, end - first, core)
         _need(most * len(one) <= MOST, f"{most} rounds of {len(one)} commands are more than {MOST} in all",
               at, core)
         found.append(_rounds(block, one, np.asarray(turns, np.int64), advances, (core, depth)))
@@ -109,7 +109,7 @@ def turns_of(repeat: Command, steps: int | None, at: int = 0) -> range:
     return range(count - rounds, count) if late else range(rounds)
 
 
-def _advances(
+def advances_of(
     words: Words, at: int, first: int, length: int, core: int
 ) -> Iterator[tuple[int, int, int]]:
     for index in range(at + 1, first):

@@ -146,7 +146,7 @@ class _Judge:
         core, index = self.order.sequence[i]
         command = self.program.decoded[core][index]
         found = [r for r in regions(command) if r.space != CONST]
-        yield from _overlaps(command.opcode, found, (core, index))
+        yield from overlaps(command.opcode, found, (core, index))
         for region in found:
             shadow = self.data if region.space == DATA else self.local[core]
             flat = region.squeezed()
@@ -204,7 +204,7 @@ def _where(region: Region, mask: npt.NDArray[np.bool_]) -> int:
     return region.address + sum(int(k) * s for k, s in zip(at, (*region.strides, 1), strict=True))
 
 
-def _overlaps(opcode: str, found: list[Region], me: tuple[int, int]) -> Iterator[Hazard]:
+def overlaps(opcode: str, found: list[Region], me: tuple[int, int]) -> Iterator[Hazard]:
     """An output may share bytes with an input only where element-wise work makes the order irrelevant."""
     for out in found:
         if not out.write or out.space != LOCAL:
@@ -220,11 +220,11 @@ def _overlaps(opcode: str, found: list[Region], me: tuple[int, int]) -> Iterator
                 out.dims,
                 out.strides,
             )
-            if a < hi and lo < b and not (same and opcodes()[opcode].in_place) and _share(other, out):
+            if a < hi and lo < b and not (same and opcodes()[opcode].in_place) and share(other, out):
                 yield Hazard("overlap", me, me, LOCAL, max(a, lo), out.name)
 
 
-def _share(a: Region, b: Region) -> bool:
+def share(a: Region, b: Region) -> bool:
     """Whether two regions have a byte in common."""
     lo = min(a.span[0], b.span[0])
     mark = np.zeros(max(a.span[1], b.span[1]) - lo, np.int32)

@@ -33,6 +33,7 @@ from npuflow.run.interpret import Interpreter
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of, require_safe
+from npuflow.sim.rounds import proof_of_rounds
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
@@ -90,10 +91,26 @@ def simulate(
     return simulated(quantized.graph, compiled.program, fed, numerics)
 
 
+def _at_all_lengths(graph: Graph, program: Program) -> str:
+    """Whether no length has a hazard, as far as the stored words show."""
+    ranges = ", ".join(f"{one.dim} = {one.least} to {one.most}" for one in graph.lengths)
+    proof = proof_of_rounds(program)
+    if not proof.proved:
+        return f"{ranges}: not proved free of hazards for all lengths, since {proof.why}"
+    cases, back = counted(proof.cases, "case"), counted(proof.distance, "round")
+    return (
+        f"{ranges}: no hazards at any length; proved from the words in {cases} for all "
+        f"{counted(proof.numbers, 'number')} of rounds: a command may run beside those of at most {back} "
+        "before it, of queues that it waits for"
+    )
+
+
 def _shorter(
     graph: Graph, program: Program, fed: Sequence[Mapping[str, Array]], numerics: Numerics
 ) -> Iterator[str]:
     """What the program of any length does with a sample that is cut; a fault is an error."""
+    if graph.lengths:
+        yield _at_all_lengths(graph, program)
     reference, runner = Interpreter(graph, numerics), ProgramRunner(program)
     pixels = of_program(program.meta)
     for one in graph.lengths if fed else ():
