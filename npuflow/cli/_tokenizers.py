@@ -13,8 +13,6 @@ from npuflow.base.errors import UsageError
 if TYPE_CHECKING:
     from npuflow.checkpoints.tokenizer import CheckpointTokenizer
 
-FILE = "tokenizer.json"
-
 Context = Annotated[
     int | None,
     typer.Option(
@@ -29,7 +27,7 @@ def tokenizer_of(program: Path, model: Path | None) -> CheckpointTokenizer:
     """
     from npuflow.base.paths import absent
     from npuflow.checkpoints import is_checkpoint, opened
-    from npuflow.checkpoints.tokenizer import restored, tokenizer
+    from npuflow.checkpoints.tokenizer import FILE, restored, tokenizer
 
     path = model or program
     if not path.exists() and ".npu#" not in path.name:
@@ -49,7 +47,7 @@ def tokenizer_of(program: Path, model: Path | None) -> CheckpointTokenizer:
 
 def stored_beside(program: Path) -> Path | None:
     """The tokenizer that a build has stored beside its program; None where there is none."""
-    from npuflow.checkpoints.tokenizer import is_stored
+    from npuflow.checkpoints.tokenizer import FILE, is_stored
 
     path = program.with_name(FILE)
     return path if is_stored(path) else None

@@ -12,7 +12,7 @@ from npuflow.base.errors import NpuflowError, UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._engine import JsonOption, KeyOption
 from npuflow.cli._slow import Working
-from npuflow.cli._tokenizers import FILE, Context, by_program, sizes, tokenizer_of
+from npuflow.cli._tokenizers import Context, by_program, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ def _sessions(
     """None for a program that makes something else of its tokens, where nobody asked for text."""
     from npuflow.apps.serve.text.requests import TextLimits
     from npuflow.apps.serve.text.sessions import TextSessions
+    from npuflow.checkpoints.tokenizer import FILE
     from npuflow.runner.text import TextGenerator
 
     try:

@@ -38,8 +38,9 @@ class BoundMask(Rule):
         if isinstance(ends, str):
             return Refusal("bound_mask", node.name, ends)
         array: Array = floats[found]
-        whole = not chosen and np.isneginf(array).all(-1).any()
-        if np.isnan(array).any() or np.isposinf(array).any() or whole:
+        if np.isnan(array).any() or np.isposinf(array).any():
+            return Refusal("bound_mask", node.name, "it holds NaN or infinity beside minus infinity")
+        if not chosen and np.isneginf(array).all(-1).any():
             return Refusal("bound_mask", node.name, "a row of it is infinite all along")
         parts = Parts(graph, node)
         bounded = parts.const(np.maximum(array, LOWEST), "mask")

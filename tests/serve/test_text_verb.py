@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from npuflow.base.errors import NpuflowError
+from npuflow.base.errors import NpuflowError, UsageError
+from npuflow.cli import serve
 from npuflow.cli._app import application
 from tests.runner.programs import split
 from tests.serve.served import Running
@@ -70,3 +72,17 @@ def test_what_cannot_be_served(
     monkeypatch.chdir(net.parent)
     failed = CliRunner().invoke(application("serve"), ["serve", *words, "--port", "0"])
     assert isinstance(failed.exception, NpuflowError) and failed.exception.code == code
+
+
+def test_a_program_that_makes_no_text_is_served_without_it(tmp_path: Path) -> None:
+    """Its build stored the checkpoint's tokenizer beside it; only who names a tokenizer asks for text."""
+
+    def session() -> None:
+        raise UsageError("it is no language model that generates text", code="NF-RUN-067")
+
+    runner, stored = SimpleNamespace(session=session), SimpleNamespace(file=str(tmp_path / "tokenizer.json"))
+    named = serve.ServeOptions(model=["net"])
+    assert serve._sessions(runner, stored, serve.ServeOptions()) is None          # type: ignore[arg-type]
+    for tokenizer, options in ((stored, named), (SimpleNamespace(file="net.gguf"), serve.ServeOptions())):
+        with pytest.raises(UsageError, match="generates text"):
+            serve._sessions(runner, tokenizer, options)                     # type: ignore[arg-type]
