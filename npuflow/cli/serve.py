@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuflow.base.errors import NpuflowError, UsageError
+from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._engine import JsonOption, KeyOption
 from npuflow.cli._slow import Working
@@ -189,7 +189,7 @@ def _sessions(
 
     try:
         generator = TextGenerator(runner, tokenizer)
-    except NpuflowError:
+    except UsageError:
         if options.model or Path(tokenizer.file).name != FILE:
             raise
         return None

@@ -7,13 +7,14 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 from npuflow.base.errors import ModelError
+from npuflow.checkpoints import files as files_of
 from npuflow.checkpoints import is_checkpoint, opened
 from npuflow.checkpoints.tokenizer import FILE, stored
 from npuflow.checkpoints.tokenizer import tokenizer as tokenizer_of
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
-from npuflow.stages.model import ModelTable, written
+from npuflow.stages.model import ModelTable
 
 LIBRARY = "tokenizers"
 
@@ -40,8 +41,7 @@ class TokenizerFile(Artifact):
 
 def listing(model: ModelTable) -> Listing:
     """The model's files, and whether there is a library that reads tokenizers."""
-    (one,) = written(model).values()
-    return {"model": Item(one.files, {LIBRARY: find_spec(LIBRARY) is not None}, one.uses)}
+    return {"model": Item(files_of(model.path.path), {LIBRARY: find_spec(LIBRARY) is not None})}
 
 
 def other_model(model: ModelTable) -> str:
@@ -51,10 +51,10 @@ def other_model(model: ModelTable) -> str:
 
 
 @stage(files=listing, unless=other_model, minor=True)
-def tokenizer(files: Files, model: ModelTable) -> TokenizerFile:
+def tokenizer(files: Files) -> TokenizerFile:
     """Store it. A checkpoint without one is no error here: its program makes tokens all the same."""
     try:
-        return TokenizerFile(stored(tokenizer_of(opened(model.path.path))))
+        return TokenizerFile(stored(tokenizer_of(opened(files["model"].files[0]))))
     except ModelError as fault:
         log(f"no tokenizer is stored: {fault.message}")
         return TokenizerFile("")

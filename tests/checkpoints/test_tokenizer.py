@@ -185,7 +185,7 @@ def test_a_file_that_no_build_stored_is_told_apart(tmp_path: Path) -> None:
     trained("gpt-2").save(str(own))
     assert not is_stored(own) and not is_stored(tmp_path / "nothing.json")
     path.parent.mkdir()
-    path.write_text('{"version":1,"parts":{"before":[]},"library":{"model":7}}')
+    path.write_text('{"version":1,"parts":{"before":[]},"library":"{}"}')
     assert is_stored(path)
     found = fault(lambda: restored(path))
     assert found.code == "NF-MODEL-467" and "npuflow build" in str(found.hint)

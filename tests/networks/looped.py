@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from npuflow.checks.agreement import compare
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
-from npuflow.ir.unroll import rolled
+from npuflow.ir.unroll import rolled, written_out
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
+from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
+from npuflow.run.interpret import interpret
 from npuflow.search.plan import plan_network
+from npuflow.sim.hazards import hazards_of
 from npuflow.stages._lengths import with_length
 from npuflow.stages._step_counts import Sizes
 from npuflow.stages._step_masks import with_zeros_behind
@@ -74,3 +78,28 @@ def program_of(graph: Graph, target: Target, paired: bool = False) -> Program:
     few = rolled(graph, paired)
     plan = plan_network(few, machine(target), target.numerics)
     return Program.from_bytes(generate(few, plan, target).to_bytes())
+
+
+def ranges_of_all(graph: Graph, feeds: Sequence[Mapping[str, Array]]) -> dict[str, Range]:
+    """The ranges of all floats over several inputs; all hold 0."""
+    made = [o for node in graph.nodes for o in node.outputs if o]
+    runner, ranges = FloatRun.of(graph, made), dict[str, Range]()
+    for given in feeds:
+        for value, array in {**given, **runner.run(given)}.items():
+            if array.dtype == np.float32:
+                low, high = ranges.get(value, (0.0, 0.0))
+                ranges[value] = min(low, float(array.min())), max(high, float(array.max()))
+    return ranges
+
+
+def agrees(graph: Graph, feeds: Sequence[Mapping[str, Array]], target: Target) -> None:
+    """Reference, executor, simulator and the loop written out: all values of all of them, and no hazards."""
+    program = program_of(graph, target)
+    assert not hazards_of(program, order_of(program))
+    checks = compare(graph, program, target.numerics, feeds)
+    assert checks and not [one for one in checks if one.different or one.executor]
+    straight = written_out(graph)
+    for given in feeds:
+        wanted = interpret(straight, given, target.numerics)
+        for output, array in interpret(graph, given, target.numerics).items():
+            np.testing.assert_array_equal(array, wanted[output])

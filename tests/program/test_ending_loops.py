@@ -8,26 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuflow.checks.agreement import compare
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import border, loops
 from npuflow.ir.types import QuantType
-from npuflow.ir.unroll import rolled, written_out
+from npuflow.ir.unroll import rolled
 from npuflow.place.place import place
-from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite
-from npuflow.run.floats import FloatRun
-from npuflow.run.interpret import Interpreter, interpret
-from npuflow.sim.hazards import hazards_of
+from npuflow.run.interpret import Interpreter
 from npuflow.testing.quantised import quantize_graph
 from tests.export_c.harness import UB, case, check, needs_compiler
 from tests.export_c.random_loops import WIDE, whole
 from tests.frontends.ending_files import stored
 from tests.networks.ending_loops import CASES, SIZES, TRIPS, feed
-from tests.networks.looped import program_of
+from tests.networks.looped import agrees, ranges_of_all
 from tests.program.test_repeats import TARGET
 from tests.tiers import often
 
@@ -47,14 +43,7 @@ def observed(name: str) -> tuple[Graph, Feeds, Ranges]:
     else:
         graph = rewrite(FRONTENDS["onnx"]().read(CASES[name], Bindings(max_steps=MOST)).graph).graph
         feeds = [feed(size, graph.inputs, trip) for size, trip in zip(SIZES, TRIPS, strict=True)]
-    made = [o for node in graph.nodes for o in node.outputs if o]
-    runner, ranges = FloatRun.of(graph, made), dict[str, tuple[float, float]]()
-    for given in feeds:
-        for value, array in {**given, **runner.run(given)}.items():
-            if array.dtype == np.float32:
-                low, high = ranges.get(value, (0.0, 0.0))
-                ranges[value] = min(low, float(array.min())), max(high, float(array.max()))
-    return graph, feeds, ranges
+    return graph, feeds, ranges_of_all(graph, feeds)
 
 
 def quantised(name: str, target: Target) -> tuple[Graph, Feeds]:
@@ -67,15 +56,7 @@ def quantised(name: str, target: Target) -> tuple[Graph, Feeds]:
 def test_programs(name: str) -> None:
     graph, feeds = quantised(name, TARGET)
     assert loops(graph) and (loops(graph)[0].steps < MOST or rolled(graph).rolls)
-    program = program_of(graph, TARGET)
-    assert not hazards_of(program, order_of(program))
-    checks = compare(graph, program, TARGET.numerics, feeds)
-    assert not [one for one in checks if one.different or one.executor]
-    straight = written_out(graph)
-    for given in feeds:
-        wanted = interpret(straight, given, TARGET.numerics)
-        for output, array in interpret(graph, given, TARGET.numerics).items():
-            np.testing.assert_array_equal(array, wanted[output])
+    agrees(graph, feeds, TARGET)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -283,10 +283,9 @@ def test_random_caches_are_compared_as_sequences_have_them(position: int) -> Non
     assert not [c.value for c in found if c.different or c.executor]
 
 
-@pytest.mark.parametrize("name", ["bm1684x", "edge-8t"])
-def test_a_zero_of_a_cache_has_no_sign_where_it_is_compared(name: str) -> None:
+def test_a_zero_of_a_cache_has_no_sign_where_it_is_compared() -> None:
     """Calibration takes caches from the float network, whose keys may be -0.0; no run makes them."""
-    own, (_, feeds) = decoder(name, 1), network("llama", 1, CONTEXT)
+    own, (_, feeds) = decoder("bm1684x", 1), network("llama", 1, CONTEXT)
     feed = {i: array.copy() for i, array in feeds.items()}
     for i in (i for i in feed if i.startswith("cache")):
         feed[i][:, :, 3:5], feed[i][:, :, 5] = -0.0, -1e-30

@@ -10,25 +10,20 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
-from npuflow.checks.agreement import compare
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import border, loops
 from npuflow.ir.types import QuantType
-from npuflow.ir.unroll import written_out
 from npuflow.place.partition import is_npu
 from npuflow.place.place import place
-from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite
-from npuflow.run.floats import FloatRun
 from npuflow.run.interpret import interpret
-from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
 from tests.export_c.harness import UB, case, check, needs_compiler
 from tests.export_c.random_loops import WIDE as WIDEST
 from tests.export_c.random_loops import whole
-from tests.networks.looped import program_of
+from tests.networks.looped import agrees, ranges_of_all
 from tests.networks.while_numbers import END, MOST, WhileFile, decoder, drawn, samples, witness
 from tests.program.test_repeats import TARGET
 from tests.tiers import often
@@ -44,14 +39,7 @@ def observed(one: WhileFile) -> tuple[Graph, Feeds, dict[str, tuple[float, float
     """The float graph, inputs, and the ranges of its values."""
     graph = rewrite(FRONTENDS["tflite"]().read(one.data(), Bindings(max_steps=one.bound)).graph).graph
     feeds = [{graph.inputs[0]: x} for x in samples()]
-    made = [o for node in graph.nodes for o in node.outputs if o]
-    runner, ranges = FloatRun.of(graph, made), dict[str, tuple[float, float]]()
-    for given in feeds:
-        for value, array in {**given, **runner.run(given)}.items():
-            if array.dtype == np.float32:
-                low, high = ranges.get(value, (0.0, 0.0))
-                ranges[value] = min(low, float(array.min())), max(high, float(array.max()))
-    return graph, feeds, ranges
+    return graph, feeds, ranges_of_all(graph, feeds)
 
 
 def quantised(one: WhileFile) -> tuple[Graph, Feeds]:
@@ -59,19 +47,6 @@ def quantised(one: WhileFile) -> tuple[Graph, Feeds]:
     graph, feeds, ranges = observed(one)
     placed = place(graph, TARGET).on_npu
     return quantize_graph(graph, placed, ranges, Quantize(), TARGET.numerics).graph, feeds
-
-
-def agrees(graph: Graph, feeds: Feeds) -> None:
-    """Reference, executor, simulator and the loop written out: all values of all of them."""
-    program = program_of(graph, TARGET)
-    assert not hazards_of(program, order_of(program))
-    checks = compare(graph, program, TARGET.numerics, feeds)
-    assert checks and not [one for one in checks if one.different or one.executor]
-    straight = written_out(graph)
-    for given in feeds:
-        wanted = interpret(straight, given, TARGET.numerics)
-        for output, array in interpret(graph, given, TARGET.numerics).items():
-            np.testing.assert_array_equal(array, wanted[output])
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -83,7 +58,7 @@ def test_decoders(name: str) -> None:
                if graph.nodes[i].op.border_of_loop == "carry"]
     assert QuantType(16, True, (1.0,)) in carried
     assert loop.steps <= MOST and all(is_npu(graph.nodes[i]) for i in loop.nodes)
-    agrees(graph, feeds)
+    agrees(graph, feeds, TARGET)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -118,7 +93,7 @@ def test_behind_the_end_the_token_stays_and_rows_are_0(name: str) -> None:
 def test_random_bodies(seed: int) -> None:
     graph, feeds = quantised(drawn(seed))
     assert loops(graph)
-    agrees(graph, feeds[:3])
+    agrees(graph, feeds[:3], TARGET)
 
 
 @needs_compiler

@@ -1,6 +1,6 @@
 """A checkpoint's tokenizer in a file of its own, beside the program that was built from it.
 
-JSON: `version`, and `parts` as `TokenizerParts` has them; `library` is what the library itself writes.
+JSON: `version`, `parts` as `TokenizerParts` has them, and `library`, the text that the library itself writes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ BEGINNING = f'{{"version":{VERSION},"parts":'
 
 def stored(tokenizer: CheckpointTokenizer) -> str:
     """The file's text."""
-    library = json.loads(tokenizer.encoder.to_str())
-    whole = {"version": VERSION, "parts": asdict(tokenizer.parts), "library": library}
+    whole = {"version": VERSION, "parts": asdict(tokenizer.parts), "library": tokenizer.encoder.to_str()}
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -38,10 +37,9 @@ def restored(path: Path) -> CheckpointTokenizer:
     with needs_library():
         from tokenizers import Tokenizer
     file = str(path)
-
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
-        library = Tokenizer.from_str(json.dumps(whole["library"]))
+        library = Tokenizer.from_str(whole["library"])
         return CheckpointTokenizer(library, typed(TokenizerParts, whole["parts"]), file)
     except Exception as fault:            # the library's faults share no class
         raise damaged(file, str(fault), "npuflow build RECIPE writes it again") from fault
