@@ -181,7 +181,7 @@ class Contest:
                 continue
             replay = tiles <= tuned.NEVER_SCHEDULED
             found = self._fitting(finalist, replay)
-            spent += 0 if finalist.mended else tiles
+            spent += tiles if replay and not finalist.mended else 0
             if found is None:
                 self.tried.append(Tried(finalist.origin, 0.0, "does not fit"))
             else:

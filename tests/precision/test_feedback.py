@@ -18,8 +18,15 @@ def graph(data: bytes) -> Graph:
     return rewrite(FRONTENDS["onnx"]().read(data, Bindings()).graph).graph
 
 
-WEIGHTS = {"w": np.eye(4, dtype=np.float32)}
+WEIGHTS = {"w": np.eye(4, dtype=np.float32), "m": np.full((4, 4), 0.5, np.float32)}
 STEP = "a = Add(x, s) t = MatMul(a, w) y = Tanh(t) s2 = Add(t, s)"
+
+STEPS = "a = MatMul(x, w) d = Add(a, u) b = MatMul(d, w) e = Add(b, v) y = MatMul(e, w)"
+LAYERS = (
+    "q = MatMul(x, w) k = MatMul(x, m) a = Mul(q, k) c = Add(a, mask) d = Add(c, x) "
+    "q2 = MatMul(d, w) k2 = MatMul(d, m) a2 = Mul(q2, k2) c2 = Add(a2, mask) d2 = Add(c2, d) "
+    "q3 = MatMul(d2, w) k3 = MatMul(d2, m) a3 = Mul(q3, k3) c3 = Add(a3, mask) y = Add(c3, d2)"
+)
 
 
 def body(signature: str, text: str) -> bytes:
@@ -36,9 +43,10 @@ def body(signature: str, text: str) -> bytes:
             '"y" is an input of the next run',
         ),
         (
-            body("float[1,4] x => float[1,4] y", "a = MatMul(x, w) b = Tanh(a) y = MatMul(b, w)"),
+            body("float[1,4] x, float[1,4] u, float[1,4] v => float[1,4] y", STEPS),
             "b takes its own results",
         ),
+        (body("float[1,4] x, float[1,4] mask => float[1,4] y", LAYERS), ""),
         (
             body(
                 "float[1,4] x => float[1,4] y", "a = MatMul(x, w) t = Tanh(x) b = MatMul(t, w) y = Add(a, b)"

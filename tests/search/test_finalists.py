@@ -57,3 +57,14 @@ def test_more_plans_are_scheduled_far_from_the_bound(monkeypatch: pytest.MonkeyP
     assert len(near.tried) < len(far.tried) and near.cycles >= far.cycles
     assert some.tried == near.tried
     check_exact(graph, {k: np.asarray(v) for k, v in inputs.items()}, SMALL, near)
+
+
+def test_a_plan_that_is_not_scheduled_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The effort is that of schedules: behind a plan of very many tiles the others are looked at, too."""
+    graph, _ = mixed(SMALL.numerics)
+    usual = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    for name, value in (("NEVER_SCHEDULED", 0), ("SCHEDULED_TILES", 1), ("FAR", inf)):
+        monkeypatch.setattr(tuned, name, value)
+    plan = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    default = [one.origin for one in usual.tried if "overlapping" not in one.origin]
+    assert [one.origin for one in plan.tried] == default and len(default) > 1

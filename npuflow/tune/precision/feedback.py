@@ -4,6 +4,7 @@ Between runs or from step to step, errors add up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from npuflow.ir.graph import Graph
@@ -24,7 +25,7 @@ def budget_of(table: BudgetTable, graph: Graph) -> Budget:
 def feedback(graph: Graph) -> str:
     """What is taken again: an output that has the type of an input and depends on it, beside other inputs and
     outputs (a state that the next run takes), or a constant matrix that its own results meet again (in a
-    loop, or in a layer written out step by step). Empty: nothing."""
+    loop, or in a layer written out step by step, three times or more). Empty: nothing."""
     return _state(graph) or _looped(graph) or _repeated(graph)
 
 
@@ -61,20 +62,43 @@ def _looped(graph: Graph) -> str:
 
 
 def _repeated(graph: Graph) -> str:
-    readers: dict[str, int] = {}
-    for node in graph.nodes:
-        for i in node.inputs[1:2]:
-            digest = graph.values[i].const if i else None
-            if digest and len(graph.type(i).shape) > 1:
-                readers[digest] = readers.get(digest, 0) + 1
-    shared = {digest for digest, count in readers.items() if count > 1}
-    met: dict[str, frozenset[str]] = {}
-    for node in graph.nodes if shared else ():
-        found = frozenset[str]().union(*(met.get(i, frozenset()) for i in node.inputs))
+    """A layer written out step by step meets something else in every step. One that a network applies again
+    as its next layer, as some transformers do, meets at most what the one before did, such as a mask: it is
+    no deeper than other networks of so many layers."""
+    applied: dict[str, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
         own = graph.values[node.inputs[1]].const if len(node.inputs) > 1 and node.inputs[1] else None
-        if own in found and node.op.channel_axis(graph.site(node), 1) is not None:
-            return f"{node.name} takes its own results"
-        if own in shared:
-            found |= {own}
-        met.update(dict.fromkeys(node.outputs, found))
+        if own and len(graph.type(node.inputs[1]).shape) > 1:
+            if node.op.channel_axis(graph.site(node), 1) is not None:
+                applied.setdefault(own, []).append(index)
+    for some in applied.values():
+        chain, behind = [some[0]], [_behind(graph, some[0])]
+        for index in some[1:]:
+            if len(chain) < 3 and behind[-1].intersection(graph.nodes[index].inputs):
+                chain.append(index)
+                behind.append(_behind(graph, index))
+        if len(chain) == 3:
+            first, second = (_met(graph, behind, chain, n) for n in range(2))
+            if second - first:
+                return f"{graph.nodes[chain[1]].name} takes its own results"
     return ""
+
+
+def _behind(graph: Graph, index: int) -> set[str]:
+    """Values that depend on what a node makes, its own results among them."""
+    found = set(graph.nodes[index].outputs)
+    for node in graph.nodes[index + 1 :]:
+        if found.intersection(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _met(graph: Graph, behind: Sequence[set[str]], chain: Sequence[int], n: int) -> set[str]:
+    """What enters between two applications of a layer, and depends on none of them."""
+    inside, wanted = behind[n], set(graph.nodes[chain[n + 1]].inputs)
+    entering = set[str]()
+    for node in reversed(graph.nodes[chain[n] + 1 : chain[n + 1]]):
+        if wanted.intersection(node.outputs) and inside.intersection(node.inputs):
+            wanted.update(node.inputs)
+            entering.update(i for i in node.inputs if i and graph.const(i) is None)
+    return entering - behind[0]
