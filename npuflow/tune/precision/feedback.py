@@ -68,9 +68,9 @@ def _repeated(graph: Graph) -> str:
     applied: dict[str, list[int]] = {}
     for index, node in enumerate(graph.nodes):
         own = graph.values[node.inputs[1]].const if len(node.inputs) > 1 and node.inputs[1] else None
-        if own and len(graph.type(node.inputs[1]).shape) > 1:
-            if node.op.channel_axis(graph.site(node), 1) is not None:
-                applied.setdefault(own, []).append(index)
+        matrix = own and len(graph.type(node.inputs[1]).shape) > 1
+        if own and matrix and node.op.channel_axis(graph.site(node), 1) is not None:
+            applied.setdefault(own, []).append(index)
     for some in applied.values():
         chain, behind = [some[0]], [_behind(graph, some[0])]
         for index in some[1:]:

@@ -103,11 +103,13 @@ def judged(
     """
     consumers, held = consumers_of(graph, on_npu, spans), list(feeds)
     found = {name: np.zeros((len(nodes), len(spans[name]))) for name, nodes in consumers.items()}
+    read = {name: _read(graph, nodes) for name, nodes in consumers.items()}
+    network = FloatRun.of(graph, sorted({v for some in read.values() for v in some}))
     for names in _together(graph, consumers, spans):
         models = {name: _Rounded(graph, name, consumers[name], spans[name], grids[name]) for name in names}
-        network = FloatRun.of(graph, sorted({v for one in models.values() for v in one.inputs}))
+        shown = {v for name in names for v in read[name]}
         for feed in held:
-            values = {**feed, **network.run(feed)}
+            values = {**feed, **network.run(feed, [v for v in network.made if v in shown])}
             for name, one in models.items():
                 found[name] += one.losses(values)
     return found
@@ -131,6 +133,11 @@ def _together(
         yield part
 
 
+def _read(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """What some nodes read that is no constant."""
+    return [v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None]
+
+
 class _Rounded:
     """One value's ranges and consumers as one model: every range's codes, every consumer
     of each, every squared error."""
@@ -138,9 +145,7 @@ class _Rounded:
     def __init__(
         self, graph: Graph, name: str, nodes: Sequence[Node], spans: Sequence[Span], grid: Grid
     ) -> None:
-        self.inputs = [
-            v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None
-        ]
+        self.inputs = _read(graph, nodes)
         self.shape, own = (len(nodes), len(spans)), steps_of(graph)
         self.steps = {v: own[v] for v in self.inputs if v in own}
         self.kinds = {v: graph.type(v).shape for v in self.steps}
