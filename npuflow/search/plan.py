@@ -82,11 +82,8 @@ def plan_network(
     that are left out.
     """
     without = frozenset(without)
-    machine = replace(machine, inside=fits_shared(graph, machine.memory))
-    planner = Planner(graph, machine, numerics, level, known)
-    groups = planner.groups()
-    if planner.faults:
-        raise _together(planner.faults)
+    planner, groups = _tiled(graph, machine, numerics, level, known)
+    machine = planner.machine
     check(planner, groups, pins)
     groups = with_tiles(planner, groups, pins.tiles)
     bounds = bounds_of(graph, machine, numerics)
@@ -126,6 +123,26 @@ def plan_network(
         bool(graph.rolls),
         early=best.early,
     )
+
+
+def layers_alone(
+    graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL
+) -> list[FusionGroup]:
+    """Every layer with what follows it point by point as a group, at the costs of its best tiling: what each
+    takes by itself, without a plan of the network. A TargetError where one has no tile."""
+    return _tiled(graph, machine, numerics, level, None)[1]
+
+
+def _tiled(
+    graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Memo | None
+) -> tuple[Planner, list[FusionGroup]]:
+    planner = Planner(
+        graph, replace(machine, inside=fits_shared(graph, machine.memory)), numerics, level, known
+    )
+    groups = planner.groups()
+    if planner.faults:
+        raise _together(planner.faults)
+    return planner, groups
 
 
 @dataclass

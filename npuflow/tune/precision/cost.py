@@ -14,10 +14,11 @@ for a front is planned anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from npuflow.base.errors import TargetError
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.forms import float_table
@@ -31,14 +32,22 @@ from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.machine import Machine
-from npuflow.search.unfit import PlanRequest, without_tile
+from npuflow.search.plan import layers_alone
+from npuflow.search.unfit import PlanRequest, explained, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 from npuflow.tune import tuned
 from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
-from npuflow.tune.precision.loop_cost import LoopOnHost, LoopPlan, loops_on_host, planned_loops
+from npuflow.tune.precision.loop_cost import (
+    GroupMade,
+    LoopOnHost,
+    LoopPlan,
+    loops_on_host,
+    made_by,
+    planned_loops,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class CostModel:
         network, units, first = self.network, self.units, len(self.network.groups)
         macs = [node_macs(network.graph, node) for node in network.nodes]
         array = [0.0] * len(network.nodes)
-        for layers, costs in self._planned(tuned.MIXTURE_ALONE):
+        for layers, costs in self._placed(self._alone()):
             total = sum(macs[i] for i in layers) or 1
             for i in layers:
                 array[i] += costs.tensor * macs[i] / total
@@ -111,33 +120,42 @@ class CostModel:
     @cached_property
     def groups(self) -> tuple[GroupCost, ...]:
         found = []
-        for layers, costs in self._planned(tuned.MIXTURE_LEVEL):
+        for layers, costs in self._placed(self._narrow_plan.groups()):
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
             exponent = overlap(parts, costs.cycles)
             rest = max(costs.cycles - norm(parts, exponent), 0.0)
             found.append(GroupCost(layers, *parts, exponent, rest, self._crossing(layers)))
         return tuple(found)
 
-    def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
-        """By fusion group of the narrow network's plan its layers and costs; of a loop those of all steps."""
-        made = self._narrow_plan if level == tuned.MIXTURE_LEVEL else self._plan(self.narrow, level)
+    def _alone(self) -> Iterator[GroupMade]:
+        """The narrow network's layers, each by itself."""
+        wanted = PlanRequest(rolled(self.narrow), self.machine, self.target.numerics, tuned.MIXTURE_ALONE)
+        try:
+            found = layers_alone(wanted.graph, wanted.machine, wanted.numerics, wanted.level)
+        except TargetError as fault:
+            raise explained(wanted, fault, {}) from None
+        return made_by(found, wanted.graph, self.narrow)
+
+    def _placed(self, groups: Iterable[GroupMade]) -> Iterator[tuple[tuple[int, ...], Costs]]:
+        """By group of the narrow network its layers and costs; of a loop those of all steps."""
         named = originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
-        for outputs, costs in made.groups():
+        for outputs, costs in groups:
             values = (named.get(o, o) for o in outputs)
             yield tuple(dict.fromkeys(places[v] for v in values if v in places)), costs
 
-    def _plan(self, graph: Graph, level: int) -> LoopPlan:
+    def _plan(self, graph: Graph) -> LoopPlan:
+        level = tuned.MIXTURE_LEVEL
         return planned_loops(graph, lambda form: PlanRequest(form, self.machine, self.target.numerics, level))
 
     @cached_property
     def _narrow_plan(self) -> LoopPlan:
-        return self._plan(self.narrow, tuned.MIXTURE_LEVEL)
+        return self._plan(self.narrow)
 
     def replayed(self, graph: Graph | None = None) -> float:
         """Cycles of a quantised graph by a plan of its own, those of the host included; None: with the
         recipe's widths. As dear as the tiling search of a build, and as exact."""
-        plan = (self._narrow_plan if graph is None else self._plan(graph, tuned.MIXTURE_LEVEL)).plan
+        plan = (self._narrow_plan if graph is None else self._plan(graph)).plan
         host = total_work(host_work(self.narrow if graph is None else graph))
         return plan.cycles + host.cycles(self.target) or 1.0
 

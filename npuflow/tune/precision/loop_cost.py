@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.base.errors import TargetError
@@ -12,10 +12,23 @@ from npuflow.ir.loops import loops, steps_of
 from npuflow.ir.unroll import rolled, step_times, values_of_steps, written_out
 from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
+from npuflow.schedule.groups import FusionGroup
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.strategies import FLOAT
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
+
+GroupMade = tuple[tuple[str, ...], Costs]
+"""What a group makes, by the names in the network with its loops, and its costs; of a loop's rounds all."""
+
+
+def made_by(groups: Iterable[FusionGroup], graph: Graph, source: Graph) -> Iterator[GroupMade]:
+    """By group of a planned graph, whose loops are those of `source` by some of their steps."""
+    times, named = step_times(graph), values_of_steps(source)
+    for group in groups:
+        made = (o for n in group.nodes for o in graph.nodes[n].outputs)
+        costs = group.costs.times(times.get(group.nodes[0], 1.0))
+        yield tuple(named.get(o, o) for o in made), costs
 
 
 @dataclass(frozen=True)
@@ -26,13 +39,8 @@ class LoopPlan:
     graph: Graph
     source: Graph
 
-    def groups(self) -> Iterator[tuple[tuple[str, ...], Costs]]:
-        """What each group makes, by the names in the source, and its costs; of a loop's rounds all."""
-        times, named = step_times(self.graph), values_of_steps(self.source)
-        for group in self.plan.groups:
-            made = (o for n in group.nodes for o in self.graph.nodes[n].outputs)
-            costs = group.costs.times(times.get(group.nodes[0], 1.0))
-            yield tuple(named.get(o, o) for o in made), costs
+    def groups(self) -> Iterator[GroupMade]:
+        return made_by(self.plan.groups, self.graph, self.source)
 
 
 @dataclass(frozen=True)
