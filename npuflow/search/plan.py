@@ -247,16 +247,47 @@ class Contest:
 def _enter_beside(
     contest: Contest, fusers: Sequence[Fuser], groups: Sequence[FusionGroup], pins: Pins, bounds: LowerBounds
 ) -> None:
-    """The best plans of the same strategies with parts in few sizes, and on one core."""
+    """The best plans of the same strategies with parts in few sizes, with weights of loops that stay, and on
+    one core."""
     topology, machine = contest.topology, contest.machine
     if contest.uses("few sizes") and topology.graph.rolls:
         small = Scorer(topology, machine, tuned.STAY_LEVEL)
         own = [Fuser(topology, machine, groups, f.level, pins, scorer=small) for f in fusers]
         contest.enter(contest.beside(own, "few sizes"))
+    if contest.uses("weights stay") and (there := with_weights_there(topology.graph, machine)):
+        own = [
+            Fuser(
+                topology, machine, groups, f.level, pins,
+                scorer=Scorer(topology, machine, f.level, there=there),
+            )
+            for f in fusers
+        ]
+        contest.enter(contest.beside(own, "weights stay"))
     if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
         single = replace(machine, all_cores=replace(machine.compute, cores=1))
         own = [Fuser(topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers]
         contest.enter(contest.beside(own, "on one core"))
+
+
+def with_weights_there(graph: Graph, machine: Machine) -> frozenset[int]:
+    """Nodes of loops whose constants stay in local memory over all rounds, as far as it holds them: of a
+    step's constants the largest first. What a tile of them costs in one step says nothing of that: to load
+    them in two halves looks as good as to have them."""
+    found: set[int] = set()
+    for roll in graph.rolls:
+        step = roll.steps[roll.lead]
+        held = [
+            {name for i in graph.nodes[n].inputs if i and (name := graph.values[i].const)} for n in step
+        ]
+        sizes = {name: graph.consts[name].nbytes for some in held for name in some}
+        room, chosen = machine.memory.local_bytes, set[str]()
+        for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+            if sizes[name] <= room:
+                room -= sizes[name]
+                chosen.add(name)
+        stay = [k for k, some in enumerate(held) if some and some <= chosen]
+        found.update(own[k] for own in roll.steps if len(own) == len(step) for k in stay)
+    return frozenset(found)
 
 
 def _enter_others(contest: Contest, graph: Graph, numerics: Numerics, pins: Pins) -> None:

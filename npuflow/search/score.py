@@ -48,10 +48,14 @@ class Costed:
 
 
 class Scorer:
-    """Costs of groups of parts; equal parts in equal windows are tiled once. `known`: of the same machine."""
+    """Costs of groups of parts; equal parts in equal windows are tiled once. `known`: of the same machine;
+    `there`: nodes whose constants are taken to be in local memory for good."""
 
-    def __init__(self, topology: Topology, machine: Machine, level: int, known: Costed | None = None) -> None:
-        self.topology, self.machine, self.level = topology, machine, level
+    def __init__(
+        self, topology: Topology, machine: Machine, level: int, known: Costed | None = None,
+        there: frozenset[int] = frozenset(),
+    ) -> None:
+        self.topology, self.machine, self.level, self.there = topology, machine, level, there
         self.known = known if known is not None else Costed()
 
     def score(
@@ -136,6 +140,9 @@ class Scorer:
             )
             if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
                 answer, stays = ahead, True
+            if not turns and self.there.intersection(group.parts[p].nodes):
+                whole = self._part(layer, free, True, group.cores)
+                answer, stays = (whole, True) if whole is not None else (answer, stays)
             if turns:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)

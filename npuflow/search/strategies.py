@@ -15,7 +15,10 @@ from npuflow.base.tables_toml import dotted
 from npuflow.schedule import tuned
 from npuflow.search.tilings import DEFAULT_LEVEL
 
-Form = Literal["lower level", "rows stay", "groups", "overlapping", "under loops", "few sizes", "one core"]
+Form = Literal[
+    "lower level", "rows stay", "groups", "overlapping", "under loops", "few sizes", "weights stay",
+    "one core",
+]
 When = Literal[
     "always", "above the default level", "on several cores", "on several cores, or where values are joined",
     "on one core, or above the default level", "where values are joined",
@@ -100,6 +103,10 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     TilingStrategy(
         "few sizes", "few sizes",
         "in networks with loops, all of these with fewer tile sizes: weights stay in local memory",
+    ),
+    TilingStrategy(
+        "weights stay", "weights stay",
+        "in networks with loops, all of these with tiles for weights that are in local memory for good",
     ),
     TilingStrategy(
         "on one core", "one core", "all of these on one core, and the others idle", "on several cores"

@@ -40,10 +40,12 @@ def quantised(data: bytes, target: Target) -> tuple[Graph, dict[str, Array]]:
     return integers(graph, feeds, target), feeds
 
 
-def integers(graph: Graph, feeds: dict[str, Array], target: Target) -> Graph:
+def integers(
+    graph: Graph, feeds: dict[str, Array], target: Target, scheme: Quantize | None = None
+) -> Graph:
     """The integer graph, with the ranges of one input."""
     ranges, placed = ranges_of(graph, feeds), place(graph, target)
-    return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph
+    return quantize_graph(graph, placed.on_npu, ranges, scheme or Quantize(), target.numerics).graph
 
 
 def free_length(

@@ -22,6 +22,8 @@ from npuflow.program.container import Program
 from npuflow.program.folding import folded
 from npuflow.program.order import order_of
 from npuflow.program.repeats import Rounds, expanded
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.per_step import made_by_step, step_products
@@ -29,8 +31,10 @@ from npuflow.search.in_loops import with_products_in_loops
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
+from npuflow.stages.tiling import shipped_targets
+from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine
-from tests.networks.looped import free_length, quantised
+from tests.networks.looped import free_length, integers, quantised
 from tests.networks.onnx_text import model, normal
 from tests.program.test_repeats import LOAD
 from tests.tiers import often
@@ -40,6 +44,7 @@ WIDE = Target(
     memory=Memory(local_bytes=65536, local_align=16, burst=16, external_bandwidth=4.0),
     dma=Dma(setup_cycles=16),
 )
+EDGE = shipped_targets()["edge-4t"]
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
@@ -103,6 +108,17 @@ def test_parts_in_few_sizes_are_tried_in_networks_with_loops() -> None:
     assert own and not any("few sizes" in t.origin for t in without.tried)
     assert plan.cycles == min(without.cycles, *(t.cycles for t in own if t.cycles))
     proved(graph, graph, plan, feeds, WIDE)
+
+
+def test_weights_of_a_loop_stay_where_halves_of_them_look_as_good() -> None:
+    """480 kB of weights in 512 kB beside states of 16 bits: in one step two halves, one after the other,
+    cost what the whole does, and come again in every step."""
+    graph = rewrite(graph_of(stacked("GRU", steps=16, hidden=400))).graph
+    feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    graph = integers(graph, feeds, EDGE, Quantize(activations=Activations(bits=16)))
+    plan, without = planned(graph, EDGE), planned(graph, EDGE, ["weights stay"])
+    assert plan.origin.endswith(", weights stay") and 3 * plan.cycles < without.cycles
+    proved(graph, graph, plan, feeds, EDGE)
 
 
 def test_rounds_whose_number_is_read_load_nothing_for_others() -> None:
