@@ -17,6 +17,7 @@ from npuflow.ir.space import Box, IterationDomain, elements
 from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
+from npuflow.schedule.dense_rows import with_whole_rows
 from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.joined import (
@@ -51,7 +52,7 @@ class Topology:
         self._spaces: dict[int, IterationDomain] = {}
         self._needed: dict[tuple[int, ...], Sequence[str]] = {}
         self._touched: dict[tuple[int, ...], frozenset[str]] = {}
-        self._members: dict[tuple[tuple[int, ...], frozenset[str]], Member] = {}
+        self._members: dict[tuple[tuple[int, ...], frozenset[str], frozenset[str]], Member] = {}
         self._layers: dict[Layer, Layer] = {}
         self._passages: dict[object, Passage] = {}
 
@@ -182,13 +183,21 @@ class Topology:
             self._touched[nodes] = frozenset(found)
         return self._touched[nodes]
 
-    def member(self, nodes: tuple[int, ...], kept: Set[str]) -> Member:
-        key = nodes, frozenset(self.touched(nodes) & kept)
+    def member(self, nodes: tuple[int, ...], kept: Set[str], loaded: Set[str] = frozenset()) -> Member:
+        """`kept`: values that have a buffer in local memory; `loaded`: those of them that come there from
+        external memory."""
+        touched = self.touched(nodes)
+        key = nodes, frozenset(touched & kept), frozenset(touched & loaded)
         if key not in self._members:
             sites = tuple(self.site(n) for n in nodes)
             spaces = tuple(self.space(n) for n in nodes)
             layer = describe(sites, self.numerics, self.needed(nodes), key[1], spaces)
             layer = gathered(layer, self.machine.compute, self.machine.memory)
+            if not self.graph.state:                # commands over some rows of these have other boxes
+                reads = sites[0].inputs
+                layer = with_whole_rows(
+                    layer, self.machine, lambda r: (v := reads[int(r.key)]) is not None and v.id in loaded
+                )
             # equal ones are one: what is looked up by them is found at once
             layer = self._layers.setdefault(layer, layer)
             self._members[key] = Member(nodes, sites, spaces, layer)
@@ -249,7 +258,10 @@ class Frame:
     def alone(self) -> tuple[Member, ...]:
         """The parts as if each value had its own buffer."""
         local = {v for v, _ in self.group.held} | self.kept
-        return tuple(self.topology.member(p.nodes, local) for p in self.group.parts)
+        graph = self.topology.graph
+        made = {o for n in self.group.nodes for o in graph.nodes[n].outputs} if self.group.held else set()
+        loaded = {v for v, _ in self.group.held} - made - self.kept
+        return tuple(self.topology.member(p.nodes, local, loaded) for p in self.group.parts)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

@@ -106,7 +106,7 @@ class CoarseSchedule:
                     ready = [len(found) - 1]
                 if vector:
                     found.append((VECTOR, vector, ready))
-                elif not array:                       # nothing is moved: others wait for what it reads
+                elif copies_nothing(self.members[p].spaces[0]):     # others wait for what it joins
                     found.append((OTHERS, 0, ready))
                 mine.append(len(found) - 1)
             last.append(mine)
