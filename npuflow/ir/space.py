@@ -104,6 +104,11 @@ class IterationDomain:
     def __post_init__(self) -> None:
         self._index.update({a.name: a for a in self.axes})
 
+    @property
+    def joins(self) -> bool:
+        """Whether several inputs are copied, each to its place along the one dimension that it has whole."""
+        return self.copies and len(self.inputs) > 1
+
     def axis(self, name: str) -> Axis:
         return self._index[name]
 

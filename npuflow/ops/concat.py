@@ -74,11 +74,11 @@ class Concat(DataLayoutOp):
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y, at = tile.outputs[0], 0
-        for k in range(len(site.inputs)):
-            x = tile.input(k)
-            part = replace(y, address=y.address + at * y.strides[self.axis])
-            emit_copy(em, part, x.address, x.extent, x.strides, y.strides)
-            at += x.extent[self.axis]
+        for k, x in enumerate(tile.inputs):
+            if x is not None:                     # others are made where they belong
+                part = replace(y, address=y.address + at * y.strides[self.axis])
+                emit_copy(em, part, x.address, x.extent, x.strides, y.strides)
+            at += site.shape(k)[self.axis]
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:

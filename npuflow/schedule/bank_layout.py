@@ -60,7 +60,8 @@ def users(frames: Sequence[Frame], shared: Mapping[str, str]) -> Users:
                 for name in [f"{g}.scratch/0"] if scratch else [f"{own}/{k}" for k in range(unit.slots)]:
                     here[name] = here.get(name, frozenset()) | engines
             for value, engines in _values(frame, p, array):
-                names = [f"kept.{value}/0"] if value in frame.kept else _slots(frame, g, value)
+                owner = frame.owner(value)
+                names = [f"kept.{owner}/0"] if owner in frame.kept else _slots(frame, g, owner)
                 here.update({name: here.get(name, frozenset()) | engines for name in names})
     return found
 

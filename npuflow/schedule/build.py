@@ -16,6 +16,7 @@ from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member, RollingBuffer, Spread
 from npuflow.schedule.jobs import Barrier, BorderCopy, ConstantShare, CopyRows, Job, Phase, Places, Schedule
+from npuflow.schedule.joined import places, whole_place
 from npuflow.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
@@ -139,22 +140,24 @@ class GroupOnCore:
         if self.frame.moves:
             move(self.core, self.frame)
             return
-        strips, walk = self.frame.strips[self.core.index], self.frame.walks[self.core.index]
+        strips = self.frame.strips[self.core.index]
         made = {v for m in self.frame.members for v in m.outputs}
         for strip in strips:
             entered: set[str] = set()
             for p, (member, window) in enumerate(zip(self.frame.members, strip.windows, strict=True)):
                 for value in (*(v for v, _ in member.inputs), *member.outputs):
-                    if value in strip.holds and value not in entered:
-                        entered.add(value)
-                        self._enter(value, strip.holds[value], value in made, member)
+                    owner = self.frame.owner(value)
+                    if owner in strip.holds and owner not in entered:
+                        entered.add(owner)
+                        self._enter(owner, strip.holds[owner], owner in made, member)
+                    if owner != value and value in strip.holds:
+                        self.core.now[value] = self.core.now[owner]
                 if window is None:
                     continue
                 self._part(p, len(strips) > 1).run(window)
                 for ref in member.layer.kept:
-                    value = member.value(ref)
-                    if ref.home == "result" and value in walk.results:
-                        self._keep(value, ref, walk.own(value), ref.operand.box(window), member)
+                    if ref.home == "result":
+                        self._store(member.value(ref), ref.operand.box(window), member)
         for border in stored(self.spread, self.number, self.core.index):
             what = BorderCopy(border, self.frame.item(border.value))
             self.core.store_border(
@@ -186,7 +189,8 @@ class GroupOnCore:
             choice = self.frame.group.parts[p].choice
             assert choice is not None
             part = self.parts[p] = CorePart(
-                self.core, self.frame.members[p], choice, [UnitSlots(unit) for unit in units]
+                self.core, self.frame.members[p], choice, [UnitSlots(unit) for unit in units],
+                self.frame.joins,
             )
         offsets = scratch_offsets(units, align)
         for u, (own, unit) in enumerate(zip(part.units, units, strict=True)):
@@ -252,10 +256,27 @@ class GroupOnCore:
     def _ref(self, value: str) -> Ref:
         return next(r for m in self.frame.members for r in m.layer.kept if m.value(r) == value)
 
-    def _keep(self, value: str, ref: Ref, own: Box, made: Box, member: Member) -> None:
-        """What somebody looks for in external memory is stored."""
-        if not self.frame.topology.wanted_in_data(value, self.frame.kept):
+    def _store(self, value: str, made: Box, member: Member) -> None:
+        """What somebody looks for in external memory is stored; of values that are joined without a copy,
+        each part as soon as it is made."""
+        if self.frame.fills_itself(value):
             return
-        box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(made, own, strict=True))
+        slot = self.core.now[value]
+        self._keep(value, made, member, slot)
+        for place in places(self.frame.joins, value):
+            if not self.frame.fills_itself(place.value):
+                break
+            self._keep(place.value, place.box(made), member, slot)
+
+    def _keep(self, value: str, made: Box, member: Member, slot: Slot) -> None:
+        """`slot`: where the value lies."""
+        walk, frame = self.frame.walks[self.core.index], self.frame
+        if value not in walk.results or not frame.topology.wanted_in_data(value, frame.kept):
+            return
+        pairs = zip(made, walk.own(value), strict=True)
+        box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
         if all(a < b for a, b in box):
-            self.core.store_box(value, ref, box, self.core.now[value].now, box, member.nodes[ref.member], 0)
+            ref, place = self._ref(value), whole_place(frame.joins, value)
+            there = box if place is None else place.box(box)
+            node = member.nodes[ref.member] if value in member.outputs else frame.topology.maker[value]
+            self.core.store_box(value, ref, box, slot.now, there, node, 0)

@@ -96,7 +96,7 @@ def vector_cycles(space: IterationDomain, tile: Tile, finished: bool, c: Compute
         return commands * (c.command_cycles + ceil(each / c.vector_lanes)) + ending
     if space.copies:
         inputs = [o for o in space.inputs if o is not None]
-        sizes = [elements(o.box(tile)) for o in (inputs if len(inputs) > 1 else space.outputs)]
+        sizes = [elements(o.box(tile)) for o in (inputs if len(space.inputs) > 1 else space.outputs)]
         return sum(c.command_cycles + ceil(n / c.vector_lanes) for n in sizes)
     # operands that one command after the other takes in
     folds = len(space.inputs) - 1

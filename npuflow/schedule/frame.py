@@ -17,8 +17,17 @@ from npuflow.ir.space import Box, IterationDomain, elements
 from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
+from npuflow.schedule.dense_rows import with_whole_rows
 from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
 from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.joined import (
+    Joins,
+    copies_nothing,
+    joined_values,
+    places,
+    whole_place,
+    without_copies,
+)
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import assembled, piece_bytes
@@ -43,7 +52,7 @@ class Topology:
         self._spaces: dict[int, IterationDomain] = {}
         self._needed: dict[tuple[int, ...], Sequence[str]] = {}
         self._touched: dict[tuple[int, ...], frozenset[str]] = {}
-        self._members: dict[tuple[tuple[int, ...], frozenset[str]], Member] = {}
+        self._members: dict[tuple[tuple[int, ...], frozenset[str], frozenset[str]], Member] = {}
         self._layers: dict[Layer, Layer] = {}
         self._passages: dict[object, Passage] = {}
 
@@ -125,6 +134,12 @@ class Topology:
         }
 
     @cached_property
+    def makes_in_place(self) -> bool:
+        """Whether parts may write into their place in a joined value. Not where values stay from run to run:
+        commands over some of their rows have other boxes."""
+        return not self.graph.state
+
+    @cached_property
     def joins_rows(self) -> bool:
         """Whether one of them moves more than a single row."""
         return any(sum(n > 1 for n in self.site(i).out_shape) > 1 for i in self.joining)
@@ -168,13 +183,21 @@ class Topology:
             self._touched[nodes] = frozenset(found)
         return self._touched[nodes]
 
-    def member(self, nodes: tuple[int, ...], kept: Set[str]) -> Member:
-        key = nodes, frozenset(self.touched(nodes) & kept)
+    def member(self, nodes: tuple[int, ...], kept: Set[str], loaded: Set[str] = frozenset()) -> Member:
+        """`kept`: values that have a buffer in local memory; `loaded`: those of them that come there from
+        external memory."""
+        touched = self.touched(nodes)
+        key = nodes, frozenset(touched & kept), frozenset(touched & loaded)
         if key not in self._members:
             sites = tuple(self.site(n) for n in nodes)
             spaces = tuple(self.space(n) for n in nodes)
             layer = describe(sites, self.numerics, self.needed(nodes), key[1], spaces)
             layer = gathered(layer, self.machine.compute, self.machine.memory)
+            if not self.graph.state:                # commands over some rows of these have other boxes
+                reads = sites[0].inputs
+                layer = with_whole_rows(
+                    layer, self.machine, lambda r: (v := reads[int(r.key)]) is not None and v.id in loaded
+                )
             # equal ones are one: what is looked up by them is found at once
             layer = self._layers.setdefault(layer, layer)
             self._members[key] = Member(nodes, sites, spaces, layer)
@@ -213,6 +236,7 @@ class Passage:
     layers: tuple[Layer, ...] | None = None
     holds: Mapping[str, int] | None = None
     slots: Mapping[str, int] | None = None
+    joins: Joins | None = None
     spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
 
 
@@ -231,9 +255,47 @@ class Frame:
         return self.group.parts[0].choice is None and self.group.nodes[0] in self.topology.moving
 
     @cached_property
-    def members(self) -> tuple[Member, ...]:
+    def alone(self) -> tuple[Member, ...]:
+        """The parts as if each value had its own buffer."""
         local = {v for v, _ in self.group.held} | self.kept
-        return tuple(self.topology.member(p.nodes, local) for p in self.group.parts)
+        graph = self.topology.graph
+        made = {o for n in self.group.nodes for o in graph.nodes[n].outputs} if self.group.held else set()
+        loaded = {v for v, _ in self.group.held} - made - self.kept
+        return tuple(self.topology.member(p.nodes, local, loaded) for p in self.group.parts)
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        joins = self.joins
+        return tuple(without_copies(m, joins) for m in self.alone) if joins else self.alone
+
+    @cached_property
+    def joins(self) -> Joins:
+        """Values that are made in their place in another one."""
+        if len(self.group.parts) < 2 or not self.topology.makes_in_place:
+            return {}
+        if not any(m.spaces[0].joins for m in self.alone):
+            return {}
+        passage = self.passage
+        if passage.joins is None:
+            passage.joins = joined_values(self.alone, self.strips, dict(self.group.held), self.kept)
+        return passage.joins
+
+    def fills_itself(self, value: str) -> bool:
+        """Whether all parts of a joined value are made in their place."""
+        return any(value in m.outputs and copies_nothing(m.spaces[0]) for m in self.members)
+
+    def owner(self, value: str) -> str:
+        """The value in whose buffer a value lies."""
+        place = whole_place(self.joins, value)
+        return value if place is None else place.value
+
+    def users(self, value: str) -> list[int]:
+        """Parts that read or write a buffer: what lies in it, too."""
+        mine = {value, *(v for v in self.joins if any(p.value == value for p in places(self.joins, v)))}
+        return [
+            p for p, m in enumerate(self.members)
+            if not mine.isdisjoint(m.outputs) or any(v in mine for v, _ in m.inputs)
+        ]
 
     @cached_property
     def results(self) -> dict[str, tuple[int, ...]]:
@@ -243,7 +305,7 @@ class Frame:
     def walks(self) -> tuple[GroupWalk, ...]:
         g, rows = self.group, self.topology.part.rows
         return tuple(
-            GroupWalk(self.members, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
+            GroupWalk(self.alone, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
             for c in range(g.cores[1])
         )
 

@@ -15,6 +15,7 @@ from npuflow.ir.op import OpContext
 from npuflow.ir.space import Box, Interval, Tile, elements
 from npuflow.schedule.banks import Touched
 from npuflow.schedule.geometry import Border, Member
+from npuflow.schedule.joined import Joins, whole_place
 from npuflow.schedule.model import Ref
 from npuflow.schedule.moves import Piece
 from npuflow.schedule.units import SlotUnit
@@ -76,11 +77,20 @@ class Places:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run of a part over a window: its units, and by unit the boxes of every tile."""
+    """One run of a part over a window: its units, and by unit the boxes of every tile. `joins`: values that
+    lie in the buffers of others."""
 
     member: Member
     units: Sequence[SlotUnit]
     boxes: Sequence[Sequence[tuple[Box, ...]]]
+    joins: Joins
+
+    def place(self, ref: Ref, box: Box) -> Box:
+        """A box of a kept operand, as one of what lies in its buffer."""
+        if not self.joins:
+            return box
+        place = whole_place(self.joins, self.member.value(ref))
+        return box if place is None else place.box(box)
 
 
 @dataclass(slots=True, eq=False)

@@ -310,7 +310,7 @@ def lives_of(
             if value in kept:
                 spans.setdefault(value, [at[0], at[0]])
         for p, member in enumerate(frame.members):
-            for value in {v for v, _ in member.inputs} | set(member.outputs):
+            for value in {frame.owner(v) for v in (*(v for v, _ in member.inputs), *member.outputs)}:
                 if value in kept:
                     span = spans.setdefault(value, [at[p], at[p]])
                     span[0], span[1] = min(span[0], at[p]), max(span[1], at[p])
@@ -349,13 +349,9 @@ def held_slots(g: int, value: str) -> str:
 
 def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Iterator[Lifetime]:
     for value, slots in frame.slots.items():
-        if value in kept or value not in frame.holds:
+        if value in kept or value not in frame.holds or value in frame.joins:
             continue
-        uses = [
-            at[p]
-            for p, m in enumerate(frame.members)
-            if value in m.outputs or any(value == v for v, _ in m.inputs)
-        ]
+        uses = [at[p] for p in frame.users(value)]
         made = any(value in m.outputs for m in frame.members)
         for k in range(slots):
             yield Lifetime(

@@ -145,9 +145,8 @@ class Layer:
     @cached_property
     def _hash(self) -> int:
         """Layers are looked up far more often than made."""
-        return hash(
-            (self.space, self.streams, self.mac, self.follower_ops, self.followers, self.kept, self.gathers)
-        )
+        more = self.follower_ops, self.followers, self.kept, self.gathers
+        return hash((self.space, self.streams, self.mac, *more))
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -160,8 +159,9 @@ class Layer:
     @cached_property
     def vector_work(self) -> int:
         """Vector operations: a layer on the array has at least its requantisation."""
-        own = self.space.ops or int(self.mac is not None)
-        return self.out_elements * (own + self.follower_ops)
+        if self.space.joins:
+            return sum(prod(o.shape) for o in self.space.inputs if o is not None)
+        return self.out_elements * ((self.space.ops or int(self.mac is not None)) + self.follower_ops)
 
     @cached_property
     def gathered(self) -> int:

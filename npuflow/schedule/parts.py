@@ -28,6 +28,7 @@ from npuflow.schedule.jobs import (
     Run,
     TileRun,
 )
+from npuflow.schedule.joined import Joins, copies_nothing
 from npuflow.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.schedule.units import SlotUnit
 
@@ -118,8 +119,10 @@ class Reads(NamedTuple):
 class CorePart:
     """A part of a group on a core; every run is for a window."""
 
-    def __init__(self, core: Core, member: Member, choice: TileChoice, units: Sequence[UnitSlots]) -> None:
-        self.core, self.member, self.choice, self.units = core, member, choice, units
+    def __init__(
+        self, core: Core, member: Member, choice: TileChoice, units: Sequence[UnitSlots], joins: Joins,
+    ) -> None:
+        self.core, self.member, self.choice, self.units, self.joins = core, member, choice, units, joins
         layer, homes = member.layer, [u.unit.home for u in units]
         self.array = layer.mac is not None
         numbers = range(len(units))
@@ -169,12 +172,14 @@ class CorePart:
         return Reads(units, kept, refs)
 
     def run(self, window: Tile) -> None:
+        if copies_nothing(self.member.spaces[0]):
+            return
         tiles = list(tiles_of(window, self.choice))
         ends = [(a.name, a.size) for a in self.member.layer.axes if a.kind == "sum"]
         finished = [all(t[a][1] == size for a, size in ends) for t in tiles]
         for unit in self.units:
             unit.plan(tiles, finished)
-        run = Run(self.member, [u.unit for u in self.units], [u.boxes for u in self.units])
+        run = Run(self.member, [u.unit for u in self.units], [u.boxes for u in self.units], self.joins)
         residents = [self.core.resident(self.member.value(r)) for r in self.member.layer.kept]
         loads, gathers = self._due(len(tiles)), self._to_gather(len(tiles))
 
@@ -288,7 +293,10 @@ class CorePart:
             found += [(tile.allocations[n], (spans[i],)) for i in refs]
         if reads.kept:
             kept = self.member.layer.kept
-            found += [(tile.residents[n], kept[n].operand.box(tile.ranges)) for n in reads.kept]
+            found += [
+                (tile.residents[n], tile.run.place(kept[n], kept[n].operand.box(tile.ranges)))
+                for n in reads.kept
+            ]
         return found
 
 

@@ -116,6 +116,7 @@ def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
         space.macs,
         space.ops,
         operand(space.accumulator) if space.accumulator else None,
+        space.copies,
     )
     streams = tuple(Stream(s.home, tuple(map(ref, s.refs))) for s in layer.streams)
     return replace(layer, space=small, streams=streams, kept=tuple(map(ref, layer.kept)))

@@ -8,7 +8,7 @@ finds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from npuflow.ir.space import Box, Tile, elements
@@ -18,6 +18,7 @@ from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.cycles import gather_cycles
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member
+from npuflow.schedule.joined import copies_nothing
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.parts import tile_cycles, tiles_of
 
@@ -105,13 +106,16 @@ class CoarseSchedule:
                     ready = [len(found) - 1]
                 if vector:
                     found.append((VECTOR, vector, ready))
+                elif copies_nothing(self.members[p].spaces[0]):     # others wait for what it joins
+                    found.append((OTHERS, 0, ready))
                 mine.append(len(found) - 1)
             last.append(mine)
         return found
 
     def _found(self, p: int, choice: TileChoice) -> Tiles:
         member, window, c, d = self.members[p], self.windows[p], self.machine.compute, self.machine.dma
-        layer, tiles = member.layer, tuple(tiles_of(window, choice))
+        layer = member.layer
+        tiles = tuple(tiles_of(window, row_by_row(choice) if copies_nothing(member.spaces[0]) else choice))
         ends = [(a.name, window[a.name][1]) for a in layer.axes if a.kind == "sum"]
         streams = [r for s in layer.streams for r in s.refs if r.home == "input"]
         front = len(streams) * (c.command_cycles + d.setup_cycles)
@@ -163,6 +167,13 @@ class CoarseSchedule:
                 found.append(last)
             self._needs[key] = found
         return self._needs[key]
+
+
+def row_by_row(choice: TileChoice) -> TileChoice:
+    """Tiles of a row each, of a part that does nothing: what reads its result waits for those rows alone."""
+    names = [name for name, _ in choice.sizes]
+    sizes = tuple((name, 1 if at == 2 else size) for at, (name, size) in enumerate(choice.sizes))
+    return replace(choice, sizes=sizes, order=tuple(names), begin=("", 0))
 
 
 def end_of(groups: Sequence[Costs], room: float) -> float:

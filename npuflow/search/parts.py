@@ -14,6 +14,7 @@ from npuflow.ir.space import IterationDomain
 from npuflow.ir.views import views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
+from npuflow.schedule.dense_rows import with_whole_rows
 from npuflow.schedule.frame import moves_of
 from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
@@ -34,7 +35,8 @@ def tiled(part: Subgraph, machine: Machine, numerics: Numerics) -> Cost:
 
 def layer_of(graph: Graph, nodes: Sequence[int], machine: Machine, numerics: Numerics) -> Layer:
     layer = describe([graph.site(graph.nodes[n]) for n in nodes], numerics, needed(graph, nodes))
-    return gathered(layer, machine.compute, machine.memory)
+    layer = gathered(layer, machine.compute, machine.memory)
+    return layer if graph.state else with_whole_rows(layer, machine, lambda _: False)
 
 
 class Planner:

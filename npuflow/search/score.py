@@ -78,7 +78,7 @@ class Scorer:
         fused = tuple(FusedOp(p, None) for p in parts)
         group = FusionGroup(fused, WASTE, strips, cores, tuple((v, 1) for v in held))
         frame = Frame(self.topology, group, kept, Passage())
-        if group.is_split and not all(m.can_split for m in frame.members):
+        if group.is_split and not all(m.can_split for m in frame.alone):
             return None
         return frame
 
@@ -99,7 +99,8 @@ class Scorer:
         found.update({v: None for nodes in parts for v in self.topology.needed(nodes) if v in kept})
         for nodes in parts:                      # results of one part are all held, or none
             outputs = self.topology.needed(nodes)
-            if len(outputs) > 1:
+            joins = self.topology.makes_in_place and self.topology.space(nodes[0]).joins
+            if len(outputs) > 1 or (joins and not made.isdisjoint(graph.nodes[nodes[0]].inputs)):
                 found.update(dict.fromkeys(outputs))
         return list(found)
 
@@ -228,7 +229,7 @@ class Scorer:
         group = frame.group
         held_at_most = {v: min(count, 2) for v, _ in group.held}
         walk = GroupWalk(
-            frame.members, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
+            frame.alone, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
         )
         strips = walk.run(min(count, 3))
         if count > 1:
@@ -244,7 +245,7 @@ class Scorer:
         # the search looks at the first strips of one core only
         frame.passage.strips = (strips,)
         weights = []
-        for p in range(len(frame.members)):
+        for p in range(len(frame.alone)):
             sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]
             if not sizes:
                 return None, []
@@ -270,7 +271,7 @@ class Scorer:
         """Bytes of held values while each part runs."""
         align, members = self.machine.memory.slot_align, frame.members
         sizes: dict[str, int] = {}
-        for value, slots in frame.group.held:
+        for value, slots in ((v, n) for v, n in frame.group.held if v not in frame.joins):
             if count > 1 and slots == 1:
                 whole = prod(self.topology.graph.type(value).shape) * frame.item(value)
                 sizes[value] = aligned(
@@ -282,9 +283,7 @@ class Scorer:
             return [sum(sizes.values())] * len(members)
         alive = [0] * len(members)
         for value in sizes:
-            uses = [
-                p for p, m in enumerate(members) if value in m.outputs or any(value == v for v, _ in m.inputs)
-            ]
+            uses = frame.users(value)
             made = any(value in m.outputs for m in members)
             last = len(members) - 1 if value in frame.kept else max(uses)
             for p in range(min(uses) if made else 0, last + 1):

@@ -150,17 +150,18 @@ class CommandList:
         return self.add("BARRIER", {"id": number, "mask": mask}, self.queues.stores, node, needs)
 
     def compute(
-        self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int
+        self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int,
+        exact: bool = False,
     ) -> None:
         """A command of the array, of the vector unit, or a load by indices, on the places that its pointers
-        fall into."""
+        fall into. `exact`: several values lie in one allocation, each in a place of its own."""
         known = opcodes()[opcode]
         queue = {"TENSOR": self.tensor, "LOAD": self.queues.constants}.get(known.queue, self.vector)
         absent = {f.name for f in known.fields if f.optional and values.get(f.name, NONE) == NONE}
         named = [name for name in known.pointers("read") if values.get(name, NONE) != NONE]
         made = [name for name in known.pointers("write", "sum") if name not in absent]
-        read = [p for name in named for p in _find(places, opcode, name, values)]
-        written = [p for name in made for p in _find(places, opcode, name, values)]
+        read = [p for name in named for p in _find(places, opcode, name, values, exact)]
+        written = [p for name in made for p in _find(places, opcode, name, values, exact)]
         if values.get("accumulate"):
             read += written
         needs: Latest = {}
@@ -230,7 +231,9 @@ class CommandList:
             yield tuple(wait) if any(wait) else ()
 
 
-def _find(places: Sequence[Place], opcode: str, name: str, values: Mapping[str, object]) -> list[Place]:
+def _find(
+    places: Sequence[Place], opcode: str, name: str, values: Mapping[str, object], exact: bool
+) -> list[Place]:
     """Every box that an operand may mean: one, unless a tile reads one tensor in two ways."""
     address = values.get(name, 0)
     found = [p for p in places if p[0].low <= address < p[0].high]  # type: ignore[operator]
@@ -238,6 +241,9 @@ def _find(places: Sequence[Place], opcode: str, name: str, values: Mapping[str, 
         raise InternalError(
             f"{opcode}.{name} = {address} points into no buffer of its tile", code="NF-INTERNAL-011",
         )
+    if exact and len(found) > 1:
+        touched = [(p, p[0].touched(p[1])) for p in found]
+        return [p for p, t in touched if t.low <= address < t.high] or found  # type: ignore[operator]
     return found
 
 

@@ -8,7 +8,7 @@ the vector unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 from typing import Any, cast
@@ -31,6 +31,7 @@ from npuflow.schedule.jobs import (
     Place,
     TileRun,
 )
+from npuflow.schedule.joined import places
 from npuflow.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.schedule.movers import item_of
 
@@ -132,7 +133,9 @@ class TileEmitter:
     def emit(self, opcode: str, **values: object) -> None:
         if opcode in ON_COLUMNS and self._columns is not None:
             values = on_columns(values, self._columns)
-        self._core.commands.compute(opcode, values, self._places, self._job.node, self._job.tile)
+        what = self._job.what
+        exact = isinstance(what, ComputeTile) and bool(what.tile.run.joins)
+        self._core.commands.compute(opcode, values, self._places, self._job.node, self._job.tile, exact)
 
     def constant(self, index: int) -> int:
         assert isinstance(self._job.what, ComputeTile)
@@ -184,6 +187,8 @@ def compute(core: CoreProgram, job: Job) -> None:
         for value, buffer in zip(site.outputs, view.outputs, strict=True):
             if value.id not in stored:
                 core.tap(value.id, buffer, since)
+            for place in places(tile.run.joins, value.id):
+                core.tap(place.value, replace(buffer, box=place.box(buffer.box)), since)
 
 
 def gathered(core: CoreProgram, job: Job) -> None:
@@ -194,7 +199,9 @@ def gathered(core: CoreProgram, job: Job) -> None:
     forms.lower(site, _view(tile, 0, buffers), overheard)
     for opcode, fields in gather(overheard.conv, buffers.columns):
         if opcode == wanted:
-            core.commands.compute(opcode, fields, buffers.places, job.node, job.tile)
+            core.commands.compute(
+                opcode, fields, buffers.places, job.node, job.tile, bool(tile.run.joins)
+            )
 
 
 def rows(core: CoreProgram, job: Job) -> None:
@@ -264,8 +271,9 @@ def _buffers(tile: TileRun) -> _Buffers:
                 found.held[ref.member, ref.key] = buffer
     for ref, allocation in zip(member.layer.kept, tile.residents, strict=True):
         box = ref.operand.box(tile.ranges)
-        found.places.append((allocation, box))
-        buffer = _within(allocation, box, ref)
+        there = tile.run.place(ref, box)
+        found.places.append((allocation, there))
+        buffer = replace(_within(allocation, there, ref), box=box)
         if ref.home == "result":
             found.made[member.value(ref)] = buffer
         else:
@@ -277,7 +285,8 @@ def _view(tile: TileRun, k: int, buffers: _Buffers) -> TileView:
     member, site = tile.run.member, tile.run.member.sites[k]
     ranges = tile.ranges if not k else follower_ranges(member.layer.space, member.spaces[k], tile.ranges)
     inputs = tuple(
-        buffers.held.get((k, i)) or (buffers.made.get(value.id) if value is not None else None)
+        (buffers.held.get((k, i)) or (buffers.made.get(value.id) if value is not None else None))
+        if member.spaces[k].inputs[i] is not None or not member.spaces[k].joins else None
         for i, value in enumerate(site.inputs)
     )
     params: dict[str, Any] = {

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from npuflow.ir.op import OpContext
-from npuflow.ir.space import extent
+from npuflow.ir.space import Box, extent
 from npuflow.ir.types import Array
 from npuflow.program.codegen.commands import Pending, Touch
 from npuflow.program.codegen.consts import pack
@@ -29,6 +29,7 @@ from npuflow.schedule.jobs import (
     Job,
     Phase,
     PieceCopy,
+    Place,
 )
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import item_of
@@ -67,7 +68,7 @@ def transfer(core: CoreProgram, job: Job) -> None:
     storage, address = core.data.of(outside.value) if job.writes else core.data.open(outside.value)
     view: object = core.data.seen_as(outside.value)
     if isinstance(what, BoxCopy):
-        shape, item, layout = what.ref.operand.shape, what.ref.itemsize, allocation.laid or outside.box
+        shape, item, layout = what.ref.operand.shape, what.ref.itemsize, _around(place, outside.box)
         fields, whole = (
             box_copy("DATA", address, shape, outside.box, allocation.low, item, layout),
             outside.box,
@@ -84,6 +85,16 @@ def transfer(core: CoreProgram, job: Job) -> None:
         core.commands.load(fields, [place], job.node, (storage, touch), job.tile)
     else:
         core.commands.store(fields, place, job.node, storage, touch, job.tile)
+
+
+def _around(place: Place, box: Box) -> Box:
+    """What lies around a box in local memory, by the indices of the value: this one may lie somewhere in
+    another one."""
+    allocation, there = place
+    if not allocation.laid:
+        return box
+    moved = [a - b for (a, _), (b, _) in zip(there or box, box, strict=True)]
+    return tuple((a - by, b - by) for (a, b), by in zip(allocation.laid, moved, strict=True))
 
 
 def _border(what: BorderCopy, address: int, allocation: Allocation) -> Fields:
