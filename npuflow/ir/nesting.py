@@ -46,6 +46,17 @@ def standing(nodes: Sequence[Node]) -> tuple[dict[int, str], dict[str, str], dic
             return found, within, around
 
 
+def chains(nodes: Sequence[Node]) -> dict[int, tuple[str, ...]]:
+    """The nodes of loops, by position: the names of the loops around each, the outer one first."""
+    names, _, around = standing(nodes)
+    return {i: tuple(outward(name, around))[::-1] for i, name in names.items()}
+
+
+def where_in_loops(chain: Sequence[str]) -> dict[str, str]:
+    """In which loop a node stands, and in which loop in that one, for pages and listings."""
+    return dict(zip(("loop", "inner"), chain, strict=False))
+
+
 def outward(name: str, around: Mapping[str, str]) -> Iterator[str]:
     """A loop, and those around it; no more than a malformed graph has."""
     seen: set[str] = set()

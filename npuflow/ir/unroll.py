@@ -17,7 +17,7 @@ from npuflow.ir.loops import Loop, beside, border, contiguous, has_loops, loops,
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.views import views_of
-from npuflow.ir.written import LEAD, StepOrder, StepWriter, copyable, entered
+from npuflow.ir.written import LEAD, LoopWriter, StepOrder, copyable, entered
 from npuflow.ir.written import step_name as step_name
 
 MOST = 16384                              # nodes that loops in the body of another one may become in it
@@ -37,7 +37,7 @@ def unnested(graph: Graph) -> Graph:
     if not _nested(graph):
         return graph
     graph = contiguous(graph)
-    made = StepWriter(graph, 0, (), None)
+    made = LoopWriter(graph, 0, (), None)
     first = {loop.nodes[0]: loop for loop in _nested(graph)}
     within = {i for loop in first.values() for i in loop.nodes}
     for i, node in enumerate(graph.nodes):
@@ -67,7 +67,7 @@ def _fits(loop: Loop) -> bool:
     return written <= min(MOST, loop.steps * len(loop.nodes))
 
 
-def _without_inner(graph: Graph, loop: Loop, made: StepWriter) -> None:
+def _without_inner(graph: Graph, loop: Loop, made: LoopWriter) -> None:
     first, inner = {one.nodes[0]: one for one in loop.inner}, {i for one in loop.inner for i in one.nodes}
     made.around = loop
     for i in loop.nodes:
@@ -136,11 +136,11 @@ def _planned(graph: Graph, copied: Collection[str] = ()) -> Graph:
 def _straight(
     graph: Graph, lead: int, copied: Collection[str] = (), order: StepOrder | None = None,
     longest: int | None = None,
-) -> tuple[Graph, StepWriter]:
+) -> tuple[Graph, LoopWriter]:
     """The graph without loops, and what was written. What only plans need is given to it: else the keys of
     whoever writes loops out would hold it, too. `longest`: loops of more steps stay."""
     graph = unnested(graph)
-    made = StepWriter(graph, lead, copied, order)
+    made = LoopWriter(graph, lead, copied, order)
     if not has_loops(graph):
         return graph, made
     integer = any(node.is_integer for node in graph.nodes)

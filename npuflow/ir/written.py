@@ -78,7 +78,7 @@ def chosen_steps(steps: int, lead: int) -> tuple[tuple[int, ...], int]:
 
 
 @dataclass
-class StepWriter:
+class LoopWriter:
     """The graph that comes of it, as far as it is written."""
 
     source: Graph
@@ -130,7 +130,8 @@ class StepWriter:
                 if side_of(node, loop) == "stack":
                     (value,), (whole,) = node.inputs, node.outputs
                     row = names.get(value, value)
-                    row = self.stored(row, whole, node) if self.around is not None else row
+                    if self.around is not None and row == value and self.source.const(row) is not None:
+                        row = self.stored(row, whole, node)
                     if whole in self.copied:
                         row = made[-1][whole] = self.copy(node, row, whole, step)
                     rows[whole].append(row)

@@ -81,7 +81,7 @@ def _loop(said: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[
     return {
         "name": f"{LOOP}{said['loop']}", "op": "Loop", "npu": not hosts,
         "reason": hosts[0]["reason"] if hosts else "",
-        "inputs": said["reads"], "outputs": [*said["stacks"], *(one["last"] for one in said["carries"])],
+        "inputs": said["reads"], "outputs": _given(said),
         **{key: sum(found[key]) if found[key] else None for key in SUMS},
         "sqnr": min(found["sqnr"], default=None),
         "loop": said["loop"], "steps": said["steps"], "carries": said["carries"], "stacks": said["stacks"],
@@ -108,12 +108,21 @@ def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
 
 
 def _of_loop(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The loop whose steps make a tensor each."""
-    inner = next((n["loop"] for n in data["nodes"] if name in n["outputs"] and "loop" in n), None)
-    said = next((one for one in data.get("loops", ()) if one["loop"] == inner), None)
-    if said is None or name in (*said["stacks"], *(one["last"] for one in said["carries"])):
+    """The loop whose steps make a tensor each, and how many those are: in a loop that stands in another one,
+    of all steps of both."""
+    row = next((n for n in data["nodes"] if name in n["outputs"] and "loop" in n), {})
+    said = next((one for one in data.get("loops", ()) if one["loop"] == row.get("loop")), None)
+    if said is None or name in _given(said):
         return {}
-    return {"loop": said["loop"], "steps": said["steps"]}
+    within = next((one for one in said.get("inner", ()) if one["loop"] == row.get("inner")), None)
+    if within is None or name in _given(within):
+        return {"loop": said["loop"], "steps": said["steps"]}
+    return {"loop": within["loop"], "steps": said["steps"] * within["steps"]}
+
+
+def _given(said: Mapping[str, Any]) -> list[str]:
+    """What a loop gives."""
+    return [*said["stacks"], *(one["last"] for one in said["carries"])]
 
 
 def _places(store: Store, name: str) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Roundings in the bodies of Loop and Scan, lifted as those of the model are."""
+"""Roundings in the bodies of Loop and Scan, and in bodies in these, lifted as those of the model are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import onnx
 
 from npuflow.ir.types import QuantType
+from npuflow.onnx.nodes import captured, subgraphs
 
 Lift = Callable[[onnx.ModelProto], tuple[onnx.ModelProto, dict[str, QuantType]]]
 
@@ -23,10 +24,13 @@ def with_bodies(model: onnx.ModelProto, lift: Lift) -> tuple[onnx.ModelProto, di
         alone.opset_import.extend(made.opset_import)
         alone.graph.CopyFrom(body)
         own = {o for n in body.node for o in n.output} | {t.name for t in body.initializer}
-        read = dict.fromkeys(i for n in body.node for i in n.input if i in outer and i not in own)
+        read = dict.fromkeys(
+            i for n in body.node for i in (*n.input, *captured(n)) if i in outer and i not in own
+        )
         alone.graph.initializer.extend(outer[name] for name in read)
+        alone, inner = with_bodies(alone, lift)
         whole, codes = lift(alone)
-        stated.update(codes)
+        stated.update({**inner, **codes})
         kept = [t for t in whole.graph.initializer if t.name not in read]
         attribute.g.CopyFrom(whole.graph)
         del attribute.g.initializer[:]
@@ -41,4 +45,7 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[onnx.AttributeProto, onnx.
 
 
 def _rounds(body: onnx.GraphProto) -> bool:
-    return any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in body.node)
+    return any(
+        node.op_type in ("QuantizeLinear", "DequantizeLinear") or any(map(_rounds, subgraphs(node)))
+        for node in body.node
+    )
