@@ -1,4 +1,4 @@
-"""Writes a loop out, or the steps of it that a plan looks at: nodes of one step under names of their own."""
+"""Writes a loop out, or the steps of it that a plan looks at; nodes of a step have names of their own."""
 
 from __future__ import annotations
 
@@ -238,7 +238,8 @@ class LoopWriter:
         chunks = self.source.chunks
         own = on_chunk(self.source.site(node), chunks, step) if chunks else node
         if own.op.border_of_loop:         # of a loop in the body, which stays one
-            own = replace(own, op=replace(own.op, loop=f"{border(own)[1].loop}@{step}"))
+            said = border(own)[1]
+            own = replace(own, op=replace(said, loop=f"{said.loop}@{step}"))
         self.nodes.append(replace(own, inputs=inputs, outputs=outputs))
 
     def stack(self, node: Node, rows: list[str], steps: Sequence[int]) -> None:

@@ -110,7 +110,8 @@ def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
 def _of_loop(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The loop whose steps make a tensor each, and how many those are: in a loop that stands in another one,
     of all steps of both."""
-    row = next((n for n in data["nodes"] if name in n["outputs"] and "loop" in n), {})
+    made = (n for n in data["nodes"] if name in n["outputs"] and "loop" in n)
+    row: Mapping[str, Any] = next(made, {})
     said = next((one for one in data.get("loops", ()) if one["loop"] == row.get("loop")), None)
     if said is None or name in _given(said):
         return {}

@@ -14,7 +14,7 @@ Lift = Callable[[onnx.ModelProto], tuple[onnx.ModelProto, dict[str, QuantType]]]
 
 def with_bodies(model: onnx.ModelProto, lift: Lift) -> tuple[onnx.ModelProto, dict[str, QuantType]]:
     """The model, itself where no body rounds, and the codes of values of its bodies. `lift`: a model without
-    its roundings, and the codes that they are to."""
+    its roundings, those of its own bodies among them, and the codes that they are to."""
     if not any(_rounds(body) for _, body in _bodies(model)):
         return model, {}
     made, stated = onnx.ModelProto.FromString(model.SerializeToString()), dict[str, QuantType]()
@@ -28,9 +28,8 @@ def with_bodies(model: onnx.ModelProto, lift: Lift) -> tuple[onnx.ModelProto, di
             i for n in body.node for i in (*n.input, *captured(n)) if i in outer and i not in own
         )
         alone.graph.initializer.extend(outer[name] for name in read)
-        alone, inner = with_bodies(alone, lift)
         whole, codes = lift(alone)
-        stated.update({**inner, **codes})
+        stated.update(codes)
         kept = [t for t in whole.graph.initializer if t.name not in read]
         attribute.g.CopyFrom(whole.graph)
         del attribute.g.initializer[:]
