@@ -92,6 +92,7 @@ class LoopWriter:
     movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
     cuts: set[str] = field(default_factory=set)           # parts that are cut out where they are read
     begun: int = 0                        # of the nodes those that move constants, the first ones
+    moved: dict[str, str] = field(default_factory=dict)    # constants where activations are
     around: Loop | None = None            # in whose body the loop stands that is written
 
     def __post_init__(self) -> None:
@@ -160,10 +161,13 @@ class LoopWriter:
         if self.source.const(value) is None:
             return value
         made = self.named(name, "initial")
+        if made in self.moved:
+            return self.moved[made]
         self.values[made] = replace(self.values[value], id=made, const=None)
         self.nodes.insert(self.begun, self.like(node, OPS["concat"](axis=0), (value,), (made,)))
         self.begun += 1
-        return made if self.around is None else self.captured(made, node, self.around)
+        self.moved[made] = made if self.around is None else self.captured(made, node, self.around)
+        return self.moved[made]
 
     def captured(self, value: str, node: Node, around: Loop) -> str:
         """A value of the outside in the body of the loop around one that is written out there."""
