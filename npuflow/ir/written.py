@@ -1,4 +1,4 @@
-"""Writes a loop out, or the steps of it that a plan looks at; nodes of a step have names of their own."""
+"""Writes a loop out: all of its steps, or those that a plan looks at, under names of their own."""
 
 from __future__ import annotations
 

@@ -181,8 +181,10 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
 def _codes_of(name: str, ids: Collection[str]) -> str | None:
     """The tensor that a name means: itself, the codes of an input or output, those of real numbers, or a
     value of all steps of a loop by its name in one of them."""
-    value, _, step = name.rstrip("'").rpartition("@")
-    means = (name, f"{name}{CODES}", name.removesuffix(REAL), value if step.isdecimal() else name)
+    means, value = [name, f"{name}{CODES}", name.removesuffix(REAL)], name
+    while "@" in value:                   # in a step, and in a step of an outer loop
+        value, _, step = value.rstrip("'").rpartition("@")
+        means += [value] if step.isdecimal() else []
     return next((one for one in means if one in ids), None)
 
 
