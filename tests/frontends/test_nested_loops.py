@@ -182,6 +182,32 @@ def test_what_cannot_nest_is_written_out() -> None:
     assert note.startswith("walk (Scan) is written out: the loops of its body")
 
 
+def ending_in_scan(most: int) -> bytes:
+    """A Loop that data ends, after so many steps at most, in the body of a Scan."""
+    body = helper.make_graph(
+        [NODE("MatMul", ["v", "w"], ["m"]), NODE("Tanh", ["m"], ["v2"]),
+         NODE("ReduceMax", ["v2"], ["peak"], keepdims=0), NODE("Less", ["peak", "limit"], ["go"])],
+        "inner", [info("i", dtype=INT), info("c", dtype=BOOL), info("v", 1, SIZE)],
+        [info("go", dtype=BOOL), info("v2", 1, SIZE)],
+    )
+    nodes = [NODE("Loop", ["n", "yes", "s"], ["r"], "refine", body=body), NODE("Relu", ["r"], ["o"]),
+             NODE("Add", ["r", "t"], ["s2"])]
+    return outer(nodes, 9, (1, SIZE), n=np.array(most, np.int64), yes=np.array(True),
+                 limit=np.array(0.9, np.float32))
+
+
+@pytest.mark.parametrize(("most", "found"), [(6, [(9, [6])]), (100, [(8, [])] * 9)])
+def test_an_inner_loop_that_data_ends(most: int, found: list[tuple[int, list[int]]]) -> None:
+    """It stays where its trip count bounds it. Where `max_steps` may, one of both is written out, here the
+    outer one, which is fewer nodes: that a loop has not ended is told of loops in no other one."""
+    data = ending_in_scan(most)
+    done = rewrite(FRONTENDS["onnx"]().read(data, Bindings(max_steps=8)).graph).graph
+    assert [(one.steps, [inner.steps for inner in one.inner]) for one in loops(done)] == found
+    feeds = {i: normal(7, *done.type(i).shape) for i in done.inputs}
+    for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
+
+
 def three_deep(steps: int, middle: int, inner: int) -> bytes:
     """A Scan in a Loop in a Scan."""
     rows = helper.make_graph(
