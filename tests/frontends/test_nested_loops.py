@@ -186,14 +186,26 @@ def ending_in_scan(most: int) -> bytes:
     """A Loop that data ends, after so many steps at most, in the body of a Scan."""
     body = helper.make_graph(
         [NODE("MatMul", ["v", "w"], ["m"]), NODE("Tanh", ["m"], ["v2"]),
-         NODE("ReduceMax", ["v2"], ["peak"], keepdims=0), NODE("Less", ["peak", "limit"], ["go"])],
+         NODE("ReduceMax", ["v2"], ["peak"], keepdims=0), NODE("Greater", ["peak", "limit"], ["go"])],
         "inner", [info("i", dtype=INT), info("c", dtype=BOOL), info("v", 1, SIZE)],
         [info("go", dtype=BOOL), info("v2", 1, SIZE)],
     )
     nodes = [NODE("Loop", ["n", "yes", "s"], ["r"], "refine", body=body), NODE("Relu", ["r"], ["o"]),
              NODE("Add", ["r", "t"], ["s2"])]
     return outer(nodes, 9, (1, SIZE), n=np.array(most, np.int64), yes=np.array(True),
-                 limit=np.array(0.9, np.float32))
+                 limit=np.array(0.3, np.float32))
+
+
+def steps_taken(feeds: dict[str, np.ndarray]) -> list[int]:
+    """Of that Loop, in each step of the Scan."""
+    state, found = feeds["h"], list[int]()
+    for part in feeds["x"]:
+        made, count = state, 0
+        while not count or made.max() > 0.3:
+            made, count = np.tanh(made @ weight(SIZE, SIZE)), count + 1
+        found.append(count)
+        state = made + part
+    return found
 
 
 @pytest.mark.parametrize(("most", "found"), [(6, [(9, [6])]), (100, [(8, [])] * 9)])
@@ -204,6 +216,8 @@ def test_an_inner_loop_that_data_ends(most: int, found: list[tuple[int, list[int
     done = rewrite(FRONTENDS["onnx"]().read(data, Bindings(max_steps=8)).graph).graph
     assert [(one.steps, [inner.steps for inner in one.inner]) for one in loops(done)] == found
     feeds = {i: normal(7, *done.type(i).shape) for i in done.inputs}
+    taken = steps_taken(feeds)
+    assert len(set(taken)) > 3 and max(taken) < 6           # before any bound
     for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
         np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
 
