@@ -18,7 +18,7 @@ from npuflow.input.pixels.pixels import model_inputs, of_program
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import LEAVES, loops
 from npuflow.ir.types import Array
-from npuflow.ir.unroll import step_name
+from npuflow.ir.unroll import step_name, unnested
 from npuflow.program.container import Program, instances_of
 from npuflow.program.copies import Copies
 from npuflow.run.interpret import Interpreter
@@ -59,7 +59,8 @@ def compare(
     float output, in the graph's order: the simulator's and the executor's beside the reference's.
 
     A tensor that the simulator shows nothing of has a check with 0 elements. Of a loop's body there are
-    checks of the steps that the program shows."""
+    checks of the steps that the program shows, of loops in each other as a plan has them: see `unnested`."""
+    graph = unnested(graph)
     alone = bool(program.meta.get("indices"))       # what taps show is of samples at one index
     runner = ProgramRunner(program, batch=1 if alone else max(1, min(8, len(feeds))))
     reference = Interpreter(graph, numerics)

@@ -29,10 +29,10 @@ def write(
     """Write the file, once LiteRT has computed what the program computes; what to report of it. `check`:
     samples; None: some, where LiteRT is installed. `unroll`: loops step after step."""
     from npuflow.export_tflite.export import to_tflite
-    from npuflow.ir.unroll import written_out
+    from npuflow.ir.unroll import unnested, written_out
 
     graph, numerics = graph_of(source, sets, cache, "tflite")
-    graph = written_out(graph) if unroll else graph
+    graph = written_out(graph) if unroll else unnested(graph)
     with Working("writing TFLite"):
         model = to_tflite(graph, source.stem)
     told = []

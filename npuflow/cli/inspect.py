@@ -148,12 +148,13 @@ def _report(
     from collections import Counter
 
     from npuflow.input.postprocess import recognised
-    from npuflow.ir.loops import inside, loops
+    from npuflow.ir.loops import loops
+    from npuflow.ir.nesting import chains, where_in_loops
     from npuflow.place.partition import boundary_bytes, segments
     from npuflow.place.place import op_name
 
     graph: Graph = done.graph
-    inner = inside(graph.nodes)
+    inner = chains(graph.nodes)
     where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}
     parts = segments(graph, lambda n: where[id(n)])
     ports = {
@@ -170,7 +171,7 @@ def _report(
         "rules": dict(Counter(a.rule for a in done.applied).most_common()),
         "refusals": [vars(r) for r in done.refusals],
         "places": [
-            {**vars(p), **({"loop": inner[i]} if i in inner else {})} for i, p in enumerate(placement.places)
+            {**vars(p), **where_in_loops(inner.get(i, ()))} for i, p in enumerate(placement.places)
         ],
         "loops": [one.described() for one in loops(graph)],
         "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},
@@ -206,7 +207,7 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     for side in ("before", "after"):
         counts = report[side]
         lines += ["", f"{side}: {counted(sum(counts.values()), 'node')}", "  " + (_listed(counts) or "none")]
-    lines += map(_loop, report["loops"])
+    lines += [_loop(one, depth) for one, depth in _every(report["loops"])]
     lines += ["", "rewrites: " + (_listed(report["rules"]) or "none")]
     places, macs = report["places"], report["macs"]
     on_npu = sum(not p["reason"] for p in places)
@@ -249,22 +250,31 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
 
 def _nodes(places: Sequence[Mapping[str, Any]], loops: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line a node; those of a loop stand below a line of the loop."""
-    known, seen = {one["loop"]: one for one in loops}, set[str]()
+    known, seen = {one["loop"]: (one, depth) for one, depth in _every(loops)}, set[str]()
     for place in places:
-        inner = place.get("loop", "")
-        if inner and inner not in seen:
-            seen.add(inner)
-            yield _loop(known[inner])
+        names = [place[key] for key in ("loop", "inner") if key in place]
+        for name in names:
+            if name not in seen:
+                seen.add(name)
+                yield _loop(*known[name])
         yield (
-            f"  {'host' if place['reason'] else 'npu '}  {'  ' * bool(inner) + place['op']:20s} "
+            f"  {'host' if place['reason'] else 'npu '}  {'  ' * len(names) + place['op']:20s} "
             f"{place['macs']:>12,}  {place['node']}  {place['reason']}"
         )
 
 
-def _loop(one: Mapping[str, Any]) -> str:
+def _every(loops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Loops, each with those in its body behind it, and in how many others it stands."""
+    for one in loops:
+        yield one, 0
+        yield from ((inner, 1) for inner in one.get("inner", ()))
+
+
+def _loop(one: Mapping[str, Any], depth: int) -> str:
     carried, stacked = [c["now"] for c in one["carries"]], one["stacks"]
     return (
-        f"  loop {one['loop']}: {counted(one['steps'], 'step')} of {counted(one['nodes'], 'node')}, "
+        f"  {'  ' * depth}loop {one['loop']}: {counted(one['steps'], 'step')} of "
+        f"{counted(one['nodes'], 'node')}, "
         f"{counted(one['carried'], 'carried value')}{_names(carried)}; it stacks "
         f"{counted(len(stacked), 'value')}{_names(stacked)}"
     )

@@ -63,8 +63,8 @@ class LiteModel:
 
 
 def to_tflite(graph: Graph, description: str = "") -> LiteModel:
-    """Loops of more than FEW steps are WHILE. A ModelError with the list of layers that TFLite has no form
-    for."""
+    """Loops of more than FEW steps are WHILE, of two in each other one. A ModelError with the list of layers
+    that TFLite has no form for."""
     network = network_of(written_out(graph, FEW), "a TFLite file of this kind computes in integers only")
     b = LiteBuilder(_core(network))
     refused = list[str]()

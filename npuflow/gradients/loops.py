@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, border, loops
+from npuflow.ir.loops import Loop, border, borders, loops, side_of
 from npuflow.ir.op import Node
 
 Tensors = Mapping[str, Any]
@@ -41,22 +41,26 @@ def _looped(
     read: Callable[[Node, Tensors], Any],
 ) -> dict[str, Any]:
     """What the borders of a loop give."""
-    nodes = [graph.nodes[i] for i in loop.nodes]
-    before = {n.outputs[0]: n for n in nodes if border(n)[0] == "carry"}
-    leaving = [n for n in nodes if border(n)[0] in ("last", "stack")]
+    ends = list(borders(graph, loop))
+    body = [i for i in loop.nodes if not side_of(graph.nodes[i], loop)]
+    first, inner = {one.nodes[0]: one for one in loop.inner}, {i for one in loop.inner for i in one.nodes}
+    before = {n.outputs[0]: n for side, _, n in ends if side == "carry"}
+    leaving = [n for side, _, n in ends if side in ("last", "stack")]
     held = {name: read(node, outer) for name, node in before.items()}
     rows: dict[str, list[Any]] = {n.outputs[0]: [] for n in leaving}
     for step in range(loop.steps):
         values = dict(held)
-        for node in nodes:
-            side, own = border(node)
+        for side, own, node in ends:
             if side == "slice":
                 at = loop.steps - 1 - step if own.reverse else step
                 values[node.outputs[0]] = read(node, outer).unflatten(1, (loop.steps, -1)).select(1, at)
             elif side == "capture":
                 values[node.outputs[0]] = read(node, outer)
-            elif not side:
-                values.update(run(node, values))
+        for i in body:
+            if i in first:
+                values.update(_looped(graph, first[i], values, run, read))
+            elif i not in inner:
+                values.update(run(graph.nodes[i], values))
         made = {n.outputs[0]: read(n, values) for n in leaving}
         for name, tensor in made.items():
             rows[name].append(tensor)

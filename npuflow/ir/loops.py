@@ -7,8 +7,12 @@ takes its initial one, `last` takes the value for the next step and gives the la
 step's part of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that
 no step changes. All nodes between an entering and a leaving border are the body. Constants need no border.
 
+A loop may stand in the body of another one, once: what enters it is of that body, and so is what it gives
+(see `ir/nesting.py`).
+
 Where a body's values are seen from outside (statistics, judges, outputs), they are stacked: step by step one
-behind the other along the first dimension, as a batch is.
+behind the other along the first dimension, as a batch is: of an inner loop all its steps of the first outer
+step, then those of the second one.
 """
 
 from __future__ import annotations
@@ -17,15 +21,19 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from npuflow.ir.borders import LEAVES as LEAVES
+from npuflow.ir.borders import LoopBorderOp
 from npuflow.ir.borders import border as border
 from npuflow.ir.graph import CountedSteps, Graph
-from npuflow.ir.op import Node
+from npuflow.ir.nesting import DEEPEST, depth_faults, outward, standing
+from npuflow.ir.nesting import inside as inside
+from npuflow.ir.op import LoopBorder, Node
 from npuflow.ir.order import in_order
 from npuflow.ir.types import Array, TensorType
 
@@ -45,8 +53,9 @@ class Carried:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of a graph. `nodes`: of the body and its borders, by position. `inputs`: values of the outside
-    that it reads, constants left out; `outputs`: what its borders give."""
+    """A loop of a graph. `nodes`: of the body and its borders, by position, those of loops in it among them.
+    `inputs`: values of the outside that it reads, constants left out; `outputs`: what its borders give;
+    `inner`: the loops in its body, in the order of their first nodes."""
 
     name: str
     steps: int
@@ -54,6 +63,7 @@ class Loop:
     carried: tuple[Carried, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    inner: tuple[Loop, ...] = ()
 
     def described(self) -> dict[str, Any]:
         """What pages and listings say of it, as JSON."""
@@ -62,7 +72,22 @@ class Loop:
             "loop": self.name, "steps": self.steps, "nodes": len(self.nodes), "carried": len(self.carried),
             "carries": [dict(vars(one)) for one in self.carried], "reads": list(self.inputs),
             "stacks": [v for v in self.outputs if v not in lasts],
+            **({"inner": [one.described() for one in self.inner]} if self.inner else {}),
         }
+
+
+def side_of(node: Node, loop: Loop) -> LoopBorder:
+    """Which border of a loop a node is; "" of others, those of loops in its body among them."""
+    side, own = border(node)
+    return side if side and own.loop == loop.name else ""
+
+
+def borders(graph: Graph, loop: Loop) -> Iterator[tuple[LoopBorder, LoopBorderOp, Node]]:
+    """A loop's own borders."""
+    for i in loop.nodes:
+        node = graph.nodes[i]
+        if side_of(node, loop):
+            yield *border(node), node
 
 
 def ends(graph: Graph) -> dict[str, str]:
@@ -76,21 +101,6 @@ def has_loops(graph: Graph) -> bool:
     return any(node.op.border_of_loop for node in graph.nodes)
 
 
-def inside(nodes: Sequence[Node]) -> dict[int, str]:
-    """The nodes of loops, borders included, by position: the loop's name."""
-    found: dict[int, str] = {}
-    within: dict[str, str] = {}           # values of bodies
-    for i, node in enumerate(nodes):
-        side, own = border(node)
-        name = own.loop if side else next((within[v] for v in node.inputs if v in within), "")
-        if not name:
-            continue
-        found[i] = name
-        if side not in LEAVES:
-            within.update(dict.fromkeys((o for o in node.outputs if o), name))
-    return found
-
-
 class _Known:
     """The loops of the graph asked about last, and of how many steps the values of their bodies are."""
 
@@ -101,29 +111,44 @@ def _known(graph: Graph) -> tuple[Graph | None, tuple[Loop, ...], Mapping[str, i
     known = _Known.last
     if known[0] is graph:
         return known
-    places: dict[str, list[int]] = {}
-    if has_loops(graph):
-        for i, name in inside(graph.nodes).items():
-            places.setdefault(name, []).append(i)
-    found = tuple(_loop(graph, name, numbers) for name, numbers in places.items())
-    steps = {
-        o: loop.steps for loop in found for i in loop.nodes
-        if border(graph.nodes[i])[0] not in LEAVES for o in graph.nodes[i].outputs if o
-    }
+    found, steps = _found(graph) if has_loops(graph) else ((), {})
     _Known.last = graph, found, steps
     return _Known.last
 
 
+def _found(graph: Graph) -> tuple[tuple[Loop, ...], dict[str, int]]:
+    names, within, around = standing(graph.nodes)
+    places: dict[str, list[int]] = {}
+    for i, name in names.items():
+        for one in outward(name, around):
+            places.setdefault(one, []).append(i)
+    made: dict[str, Loop] = {}
+    for name in sorted(places, key=lambda name: -len(list(outward(name, around)))):
+        inner = tuple(made[one] for one in places if around.get(one) == name and one in made)
+        made[name] = _loop(graph, name, places[name], inner)
+    counts = {name: prod(made[one].steps for one in outward(name, around)) for name in made}
+    outer = tuple(made[name] for name in places if name not in around)
+    return outer, {value: counts[name] for value, name in within.items()}
+
+
 def loops(graph: Graph) -> tuple[Loop, ...]:
-    """The graph's loops, in the order of their first nodes."""
+    """The graph's loops, in the order of their first nodes, but for those in the body of another one."""
     return _known(graph)[1]
 
 
-def _loop(graph: Graph, name: str, numbers: Sequence[int]) -> Loop:
+def every_loop(graph: Graph) -> Iterator[Loop]:
+    """The graph's loops, each with those in its body behind it."""
+    for loop in loops(graph):
+        yield loop
+        yield from loop.inner
+
+
+def _loop(graph: Graph, name: str, numbers: Sequence[int], inner: tuple[Loop, ...]) -> Loop:
     nodes = [graph.nodes[i] for i in numbers]
     own = {o for node in nodes for o in node.outputs}
-    carries = {border(n)[1].index: n for n in nodes if border(n)[0] == "carry"}
-    lasts = {border(n)[1].index: n for n in nodes if border(n)[0] == "last"}
+    ends = [(*border(n), n) for n in nodes if border(n)[0] and border(n)[1].loop == name]
+    carries = {said.index: n for side, said, n in ends if side == "carry"}
+    lasts = {said.index: n for side, said, n in ends if side == "last"}
     carried = tuple(
         Carried(carry.inputs[0], carry.outputs[0], lasts[k].inputs[0], lasts[k].outputs[0])
         for k, carry in sorted(carries.items()) if k in lasts
@@ -131,19 +156,19 @@ def _loop(graph: Graph, name: str, numbers: Sequence[int]) -> Loop:
     read = dict.fromkeys(
         v for n in nodes for v in n.inputs if v and v not in own and graph.const(v) is None
     )
-    given = tuple(n.outputs[0] for n in nodes if border(n)[0] in LEAVES)
-    steps = next(border(n)[1].steps for n in nodes if border(n)[0])
-    return Loop(name, steps, tuple(numbers), carried, tuple(read), given)
+    given = tuple(n.outputs[0] for side, _, n in ends if side in LEAVES)
+    return Loop(name, ends[0][1].steps, tuple(numbers), carried, tuple(read), given, inner)
 
 
 def faults(graph: Graph) -> Iterator[str]:
     """What is wrong with the loops of a graph, in words."""
-    names = inside(graph.nodes) if has_loops(graph) else {}
-    within = {o: names[i] for i in names for o in graph.nodes[i].outputs
-              if o and border(graph.nodes[i])[0] not in LEAVES}
+    if not has_loops(graph):
+        return
+    names, within, around = standing(graph.nodes)
+    yield from depth_faults(around)
     for i, node in enumerate(graph.nodes):
         side, own = border(node)
-        mine = own.loop if side in LEAVES else "" if side else names.get(i, "")
+        mine = own.loop if side in LEAVES else around.get(own.loop, "") if side else names.get(i, "")
         for v in node.inputs:
             if within.get(v, mine) != mine:
                 yield f'{node.name} reads "{v}" of the loop "{within[v]}", ' + (
@@ -151,20 +176,20 @@ def faults(graph: Graph) -> Iterator[str]:
                 )
             elif mine and v and v not in within and graph.const(v) is None:
                 yield f'{node.name} of the loop "{mine}" reads "{v}", which no border leads into it'
-    for loop in loops(graph):
+    for loop in every_loop(graph):
         yield from _loop_faults(graph, loop)
 
 
 def _loop_faults(graph: Graph, loop: Loop) -> Iterator[str]:
     where = f'the loop "{loop.name}"'
-    ends = [(*border(graph.nodes[i]), graph.nodes[i]) for i in loop.nodes]
+    ends = list(borders(graph, loop))
     for side in ("carry", "last"):
         found = sorted(own.index for kind, own, _ in ends if kind == side)
         # numbers may be left out, of values that nothing reads
         if len(set(found)) < len(found) or len(found) != len(loop.carried):
             yield f"{where} has other values that it {'carries in' if side == 'carry' else 'carries out'}"
             return
-    if len({own.steps for side, own, _ in ends if side}) > 1 or loop.steps < 1:
+    if len({own.steps for _, own, _ in ends}) > 1 or loop.steps < 1:
         yield f"{where} has borders of several numbers of steps, or of none"
     for one in loop.carried:
         kinds = {graph.type(v) for v in (one.initial, one.now, one.following, one.last)}
@@ -190,12 +215,12 @@ def counted(graph: Graph, loop: Loop) -> CountedSteps | None:
     """How many of a loop's steps run, by an input (see `Graph.lengths`); None where all do. A loop over
     chunks says so. Another one reads a mask that this input alone decides: in the other steps it holds what
     is carried as it is."""
-    ends = [border(graph.nodes[i]) for i in loop.nodes]
-    if chunk := max((own.chunk for side, own in ends if side), default=0):
-        beyond = max(own.beyond for side, own in ends if side)
+    ends = list(borders(graph, loop))
+    if chunk := max((own.chunk for _, own, _ in ends), default=0):
+        beyond = max(own.beyond for _, own, _ in ends)
         return CountedSteps(graph.lengths[0].name, False, chunk, beyond)
-    back = {own.reverse for side, own in ends if side in ("slice", "stack")}
-    read = [graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
+    back = {own.reverse for side, own, _ in ends if side in ("slice", "stack")}
+    read = [node.inputs[0] for side, _, node in ends if side == "slice"]
     for length in graph.lengths if len(back) == 1 else ():
         count = length.steps_like(loop.steps)
         if count is not None and any(_decided(graph, value, length.name) for value in read):
@@ -217,8 +242,7 @@ def _decided(graph: Graph, value: str, given: str) -> bool:
 
 def contiguous(graph: Graph) -> Graph:
     """The graph with the nodes of each loop next to each other, in an order that runs."""
-    found = loops(graph)
-    if all(loop.nodes == tuple(range(loop.nodes[0], loop.nodes[-1] + 1)) for loop in found):
+    if all(len(loop.nodes) == loop.nodes[-1] + 1 - loop.nodes[0] for loop in every_loop(graph)):
         return graph
     return graph.replaced(nodes=tuple(graph.nodes[i] for unit in runs(graph) for i in unit))
 
@@ -258,9 +282,9 @@ def _needs(graph: Graph, one: Loop, other: Loop) -> bool:
 
 def _as_one(graph: Graph, one: Loop, other: Loop) -> Graph:
     nodes = list(graph.nodes)
-    count = 1 + max((border(nodes[i])[1].index for i in one.nodes if border(nodes[i])[0]), default=-1)
+    count = 1 + max((own.index for _, own, _ in borders(graph, one)), default=-1)
     for i in other.nodes:
-        if border(nodes[i])[0]:
+        if side_of(nodes[i], other):
             own = border(nodes[i])[1]
             nodes[i] = replace(nodes[i], op=replace(own, loop=one.name, index=own.index + count))
     return graph.replaced(nodes=tuple(nodes))
@@ -287,20 +311,31 @@ def own_beginnings(graph: Graph) -> Graph:
 
 def runs(graph: Graph) -> list[tuple[int, ...]]:
     """The nodes by position in an order that runs: single ones, and loops as a whole."""
-    owner = {i: loop for loop in loops(graph) for i in loop.nodes}
-    ready = {"", *graph.inputs, *(v for v, one in graph.values.items() if one.const is not None)}
-    waiting = list(dict.fromkeys(
-        owner[i].nodes if i in owner else (i,) for i in range(len(graph.nodes))
-    ))
+    ready = {*graph.inputs, *(v for v, one in graph.values.items() if one.const is not None)}
+    return _in_order(graph, range(len(graph.nodes)), loops(graph), ready)
+
+
+def _in_order(
+    graph: Graph, numbers: Sequence[int], within: Sequence[Loop], ready: Collection[str]
+) -> list[tuple[int, ...]]:
+    """Some nodes in such an order, with the loops `within` as a whole, whose nodes are in order, too."""
+    owner = {i: loop for loop in within for i in loop.nodes}
+    waiting = list(dict.fromkeys(owner[i].nodes if i in owner else (i,) for i in numbers))
     order, rest = in_order(
-        waiting, ready,
+        waiting, {"", *ready},
         lambda unit: owner[unit[0]].inputs if unit[0] in owner else graph.nodes[unit[0]].inputs,
         lambda unit: (o for i in unit for o in graph.nodes[i].outputs),
     )
     if rest:
         names = ", ".join(graph.nodes[unit[0]].name for unit in rest[:3])
         raise ValueError(f"nodes that wait for each other: {names}")
-    return order
+    return [_body_in_order(graph, owner[u[0]], ready) if u[0] in owner else u for u in order]
+
+
+def _body_in_order(graph: Graph, loop: Loop, ready: Collection[str]) -> tuple[int, ...]:
+    if not loop.inner:
+        return loop.nodes
+    return tuple(i for unit in _in_order(graph, loop.nodes, loop.inner, {*ready, *loop.inputs}) for i in unit)
 
 
 def companions(graph: Graph, chosen: Collection[int]) -> dict[int, str]:
@@ -329,6 +364,13 @@ def after(graph: Graph, at: int) -> int:
 def steps_of(graph: Graph) -> Mapping[str, int]:
     """The values of bodies: of how many steps each is stacked."""
     return _known(graph)[2]
+
+
+def depths(graph: Graph) -> dict[str, int]:
+    """The values of bodies: how many loops are around each."""
+    inner = {o for loop in loops(graph) for one in loop.inner for i in one.nodes
+             for o in graph.nodes[i].outputs if side_of(graph.nodes[i], one) not in LEAVES}
+    return {value: DEEPEST if value in inner else 1 for value in steps_of(graph)}
 
 
 def times(graph: Graph, node: Node) -> int:

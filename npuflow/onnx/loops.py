@@ -3,7 +3,7 @@
 A model is written flat first, borders as nodes of their own domain, so that whoever adds nodes to it
 (quantisers behind values) need not know of bodies. `scanned` then takes each loop into one Scan. Values of a
 body that the model gives as outputs, or that nodes outside read, are stacked along the first dimension (see
-`ir/loops.py`).
+`ir/loops.py`). A loop in the body of another one becomes a Scan first, and is a node of that body then.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 
 from npuflow.base.errors import InternalError
 from npuflow.ir.borders import DOMAIN, ENTERS, LEAVES
+from npuflow.ir.loops import stacked
 from npuflow.ir.types import TensorType
-from npuflow.onnx.nodes import ordered
+from npuflow.onnx.nodes import captured, ordered, rename
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
@@ -30,16 +31,45 @@ def scanned(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> None:
     """Take the loops of a flat model into Scans, in place. `types`: of values, by name, as one step has them.
     """
     graph = model.graph
-    names = dict.fromkeys(_said(n)["loop"] for n in graph.node if n.domain == DOMAIN)
+    names = _inner_first(graph)
     if not names:
         return
+    types = dict(types)
     for name in names:
-        nodes = _Scan(graph, name, types).nodes()
+        scan = _Scan(graph, name, types)
+        nodes = scan.nodes()
         del graph.node[:]
         graph.node.extend(nodes)
+        # around an inner loop they are as all its steps have made them
+        types.update((v, stacked(types[v], scan.steps)) for v in scan.own if v in types)
     kept = [one for one in model.opset_import if one.domain != DOMAIN]
     del model.opset_import[:]
     model.opset_import.extend(kept)
+
+
+def _inner_first(graph: onnx.GraphProto) -> list[str]:
+    """The loops of a flat model, those in the body of another one before it."""
+    ends = [(n, _said(n)["loop"]) for n in graph.node if n.domain == DOMAIN]
+    names = list(dict.fromkeys(name for _, name in ends))
+    bodies = {name: _values_of(graph, name) for name in names} if len(names) > 1 else {}
+    around = {
+        name: sum(
+            any(n.op_type in ENTERS and not own.isdisjoint(n.input) for n, loop in ends if loop == name)
+            for other, own in bodies.items() if other != name
+        )
+        for name in names
+    }
+    return sorted(names, key=lambda name: -around[name])
+
+
+def _values_of(graph: onnx.GraphProto, loop: str) -> set[str]:
+    """The values of a loop's body, with those of loops in it."""
+    found: set[str] = set()
+    for node in graph.node:
+        border = node.op_type if node.domain == DOMAIN and _said(node)["loop"] == loop else ""
+        if border not in LEAVES and (border or not found.isdisjoint(node.input)):
+            found.update(o for o in node.output if o)
+    return found
 
 
 def _said(node: onnx.NodeProto) -> dict[str, Any]:
@@ -79,7 +109,7 @@ class _Scan:
         """All nodes of the graph, the loop as a Scan with reshapes around it, in an order that runs."""
         for node in self.graph.node:
             border = node.op_type if node.domain == DOMAIN and _said(node)["loop"] == self.loop else ""
-            if border or any(i in self.own for i in node.input):
+            if border or any(i in self.own for i in (*node.input, *captured(node))):
                 self.mine.append(node)
                 if border not in LEAVES:
                     self.own.update(dict.fromkeys(o for o in node.output if o))
@@ -110,6 +140,7 @@ class _Scan:
             if node.domain != DOMAIN:
                 inner = onnx.NodeProto()
                 inner.CopyFrom(node)
+                rename(inner, {i: self.inner(i) for i in captured(node)})
                 inner.input[:] = [self.inner(i) for i in node.input]
                 inner.output[:] = [self.inner(o) for o in node.output]
                 self.body.append(inner)
@@ -144,7 +175,7 @@ class _Scan:
         """What leaves the body stacked: the value, its name outside, whether the last step comes first."""
         found = [(n.input[0], n.output[0], int(said["reverse"])) for n, said in self._borders("stack")]
         wanted = {o.name for o in self.graph.output}
-        wanted |= {i for n in self.rest for i in n.input}
+        wanted |= {i for n in self.rest for i in (*n.input, *captured(n))}
         return found + [(v, v, 0) for v in self.own if v in wanted]
 
     def inner(self, name: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import has_loops, loops
+from npuflow.ir.loops import every_loop, has_loops
 from npuflow.ir.op import Node
 from npuflow.ir.types import INDEX_BITS, QuantType, span
 from npuflow.ir.whole import code_type, constant_span, spans_of, whole_span
@@ -269,7 +269,7 @@ def join_recurrent(
     """A state has one type from run to run: its codes are kept as they are, and what is kept of it beside
     zeros has its type too. So has what a loop carries from step to step, and a value of a layer that is
     unrolled, in all steps: the steps then have equal constants, which stay in local memory."""
-    carried = ((one.now, one.following) for loop in loops(graph) for one in loop.carried)
+    carried = ((one.now, one.following) for loop in every_loop(graph) for one in loop.carried)
     for found in (*graph.state, *_kept(graph, nodes), *carried, *_steps(nodes)):
         known = [v for v in found if v in coded]
         if len(known) == len(found):
@@ -280,7 +280,7 @@ def _kept(graph: Graph, nodes: Sequence[Node]) -> Iterator[tuple[str, str]]:
     """A state, and its product with flags of 0 and 1: the entries of a cache that stay. Rounded to another
     scale and back, they would change with every run. So has what a loop carries behind a sequence's end."""
     held = {given for _, given in graph.state}
-    held |= {one.now for loop in loops(graph) for one in loop.carried}
+    held |= {one.now for loop in every_loop(graph) for one in loop.carried}
     for node in nodes:
         if node.op.algebra == "product" and len(node.inputs) == 2:
             for state, flags in (node.inputs, node.inputs[::-1]):

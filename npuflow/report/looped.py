@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from npuflow.ir.graph import Graph
@@ -18,15 +18,15 @@ def network_nodes(graph: Graph, made: Sequence[Mapping[str, Any]]) -> list[int |
     if not has_loops(graph):
         return None
     maker = {o: i for i, node in enumerate(graph.nodes) for o in node.outputs if o}
-    return [
-        next((maker[v] for o in node["outputs"] for v in (o, _of_all_steps(o)) if v in maker), None)
-        for node in made
-    ]
+    return [next((maker[v] for o in node["outputs"] for v in _names(o) if v in maker), None) for node in made]
 
 
-def _of_all_steps(name: str) -> str:
-    """The value whose name in a step this is: see `ir.unroll.step_name`."""
-    return name.rstrip("'").rpartition("@")[0]
+def _names(name: str) -> Iterator[str]:
+    """A value, and those whose names in a step it has: see `ir.unroll.step_name`. In a loop that stands in
+    another one, a step's step has one."""
+    while name:
+        yield name
+        name = name.rstrip("'").rpartition("@")[0]
 
 
 def by_node(

@@ -245,12 +245,14 @@ function loopPanel(loop) {
       ["carries", loop.carries.map(carried).join(", ")],
       ["stacks", loop.stacks.join(", ")],
       ["reads", loop.reads.join(", ")],
+      ...(loop.inner || []).map((one) => ["loop in its body", `${one.loop}: ${num(one.steps)} steps`]),
       ["cycles of all steps", num(rows.reduce((sum, n) => sum + (n.cycles || 0), 0))],
     ]),
     table(
       [
         ["layer of a step", "name", null, "text"],
         ["operator", "op", null, "text"],
+        ...(loop.inner ? [["in the loop", "inner", null, "text"]] : []),
         ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")],
       ],
       rows,

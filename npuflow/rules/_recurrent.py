@@ -9,7 +9,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from npuflow.ir.loops import FEW, steps_of
+from npuflow.ir.loops import FEW, depths
+from npuflow.ir.nesting import DEEPEST
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.rules._masks import opposite
@@ -91,7 +92,7 @@ class Direction:
 class RecurrentLayer:
     """A recurrent node: its input as rows of all steps, and its directions. `valid`: `masks` that are
     constants; `lasting`: all masks where they are computed, [batch, steps], else ""; `within`: it stands in
-    the body of a loop."""
+    the body of a loop in another one."""
 
     parts: Parts
     rows: str                             # [steps * batch, inputs]
@@ -106,8 +107,8 @@ class RecurrentLayer:
 
     @property
     def looped(self) -> bool:
-        """Whether the steps become a loop, which none is in another one. Where the ends of sequences are
-        constants, steps are written out: what comes behind an end is left out."""
+        """Whether the steps become a loop. Where the ends of sequences are constants, steps are written out:
+        what comes behind an end is left out."""
         return self.steps > FEW and not any(self.valid) and not self.within
 
     @property
@@ -267,7 +268,7 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
     clip = float(parts.real("clip", inf))
     made = RecurrentLayer(
         parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), *valid,
-        within=any(o in steps_of(parts.graph) for o in parts.node.outputs),
+        within=any(depths(parts.graph).get(o) == DEEPEST for o in parts.node.outputs),
     )
     if not made.looped and steps * count > MOST_STEPS:
         return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"

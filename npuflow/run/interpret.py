@@ -13,7 +13,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, border, loops, stack
+from npuflow.ir.loops import Loop, borders, loops, side_of, stack
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.onnx.fed import SessionModel
@@ -86,15 +86,19 @@ class Interpreter:
 
     def _npu(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
         values = {v: outer[v] for v in part.inputs}
-        first = {loop.nodes[0]: loop for loop in self._loops}
-        inner = {n for loop in self._loops for n in loop.nodes}
-        for number, node in zip(part.numbers, part.nodes, strict=True):
+        self._each(part.numbers, self._loops, values)
+        made = {o for n in part.nodes for o in n.outputs}
+        return {v: a for v, a in values.items() if v in made}
+
+    def _each(self, numbers: Sequence[int], within: Sequence[Loop], values: dict[str, Array]) -> None:
+        """Nodes one after the other, `within`: the loops that some of them are, as a whole."""
+        first = {loop.nodes[0]: loop for loop in within}
+        inner = {n for loop in within for n in loop.nodes}
+        for number in numbers:
             if number in first:
                 values.update(self._looped(first[number], values))
             elif number not in inner:
-                values.update(self._made(node, values))
-        made = {o for n in part.nodes for o in n.outputs}
-        return {v: a for v, a in values.items() if v in made}
+                values.update(self._made(self.graph.nodes[number], values))
 
     def _made(self, node: Node, values: Mapping[str, Array]) -> dict[str, Array]:
         """A node's results."""
@@ -108,29 +112,27 @@ class Interpreter:
         """What the borders of a loop give, and the values of its body, stacked."""
         held = {one.now: self._value(one.initial, outer) for one in loop.carried}
         rows: dict[str, list[Array]] = {}
-        nodes = [self.graph.nodes[i] for i in loop.nodes]
+        ends = list(borders(self.graph, loop))
+        body = [i for i in loop.nodes if not side_of(self.graph.nodes[i], loop)]
         parts = {
             n.outputs[0]: np.split(self._value(n.inputs[0], outer), loop.steps)
-            for n in nodes if border(n)[0] == "slice"
+            for side, _, n in ends if side == "slice"
         }
         for step in range(loop.steps):
             values = dict(held)
-            for node in nodes:
-                side, own = border(node)
+            for side, own, node in ends:
                 if side == "slice":
                     at = loop.steps - 1 - step if own.reverse else step
                     values[node.outputs[0]] = parts[node.outputs[0]][at]
                 elif side == "capture":
                     values[node.outputs[0]] = self._value(node.inputs[0], outer)
-                elif not side:
-                    values.update(self._made(node, values))
+            self._each(body, loop.inner, values)
             for name, array in values.items():
                 rows.setdefault(name, []).append(array)
             held = {one.now: self._value(one.following, values) for one in loop.carried}
         made = {name: stack(some) for name, some in rows.items()}
         made.update((one.last, held[one.now]) for one in loop.carried)
-        for node in nodes:
-            side, own = border(node)
+        for side, own, node in ends:
             if side == "stack":
                 some = rows.get(node.inputs[0]) or [self._value(node.inputs[0], {})] * loop.steps
                 made[node.outputs[0]] = stack(some[::-1] if own.reverse else some)

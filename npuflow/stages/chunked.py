@@ -39,8 +39,8 @@ def chunked(
     """Plan layers that work step by step as loops over chunks of several sizes. Of programs that need hardly
     more cycles at the most steps, take the one with the fewest there and at few steps: between these lengths,
     cycles go on evenly."""
-    sizes = chunk_sizes(quantized.graph) if tiled.plan.rolled and planning.tiling.pins == NO_PINS else ()
-    for name, why in whole_layers(quantized.graph).items():
+    sizes = chunk_sizes(quantized.flat()) if tiled.plan.rolled and planning.tiling.pins == NO_PINS else ()
+    for name, why in whole_layers(quantized.flat()).items():
         log(f"{name} runs at the most steps: {why}")
     if not sizes:
         log("no layer outside loops that works step by step is planned in chunks")
@@ -91,7 +91,7 @@ def _planned(
     target: Target,
 ) -> _Timed | None:
     """A plan with chunks of some steps; None where there is none whose rounds are alike."""
-    graph, table = to_plan(chunks_of(quantized.graph, size)), planning.tiling
+    graph, table = to_plan(chunks_of(quantized.flat(), size)), planning.tiling
     machine = planning.machine(planned)
     numbers = (planned.numerics, planning.effort.level, table.pins, table.allocation)
     try:

@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.inner import reading_caches
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.text import operators
-from npuflow.ir.unroll import rolled, written_out
+from npuflow.ir.unroll import rolled, unnested, written_out
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
@@ -58,6 +58,10 @@ class Quantized(
     def straight(self) -> Graph:
         """The graph with its loops written out: what commands are compared with."""
         return written_out(self.graph)
+
+    def flat(self) -> Graph:
+        """The graph with no loop in the body of another one, which plans know nothing of."""
+        return unnested(self.graph)
 
     @property
     def share(self) -> float:

@@ -90,7 +90,7 @@ class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
 def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
     """The graph whose nodes the groups of a plan have. Only plans and programs see layers of a free length as
     loops over chunks, and products in front of loops in them: how layers are cut decides no code."""
-    graph = made_by_step(chunked(quantized.graph, plan.chunk), plan.by_step)
+    graph = made_by_step(chunked(quantized.flat(), plan.chunk), plan.by_step)
     return to_plan(graph, not plan.rolled, plan.paired)
 
 
@@ -161,7 +161,7 @@ def _in_loops(
     def planned(graph: Graph) -> TilingPlan:
         return plan_network(*replace(wanted, graph=to_plan(graph)).arguments, costs.memo, without)
 
-    other = with_products_in_loops(plan, quantized.graph, wanted.machine, planned)
+    other = with_products_in_loops(plan, quantized.flat(), wanted.machine, planned)
     if other.by_step:
         log(f"made in loops: {', '.join(other.by_step)}; {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
     return other
@@ -173,7 +173,7 @@ def _paired(
 ) -> TilingPlan:
     """The plan; that with pairs of loops as one, where it is better: local memory may not hold the constants
     of both."""
-    graph = to_plan(made_by_step(quantized.graph, plan.by_step), paired=True)
+    graph = to_plan(made_by_step(quantized.flat(), plan.by_step), paired=True)
     machine = wanted.machine
     if len(graph.rolls) == len(wanted.graph.rolls):
         return plan

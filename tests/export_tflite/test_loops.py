@@ -15,6 +15,7 @@ from npuflow.frontends.tflite.schema import parsed
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import FEW, loops, steps_of
 from npuflow.ir.text import from_text
+from npuflow.ir.unroll import unnested
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.rewrite.rewrite import rewrite
@@ -23,6 +24,7 @@ from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import random_samples
+from tests.frontends.test_nested_loops import layer_in_scan
 from tests.frontends.tflite_judged import integers
 from tests.networks.lite_loops import TARGET, WIDE, both, different, drawn
 from tests.networks.looped import free_length, ranges_of
@@ -80,6 +82,17 @@ def recurrent(name: str, bits: int = 8, steps: int = 9) -> Graph:
 def integer(graph: Graph, feeds: dict[str, np.ndarray], activations: Activations) -> Graph:
     placed, scheme = place(graph, TARGET).on_npu, Quantize(activations=activations)
     return quantize_graph(graph, placed, ranges_of(graph, feeds), scheme, TARGET.numerics).graph
+
+
+@pytest.mark.parametrize("data", [layer_in_scan("LSTM", 4, 6, 5), layer_in_scan("GRU", 3, 4, 20)])
+def test_of_two_loops_in_each_other_one_is_a_while(data: bytes) -> None:
+    """The inner one is written out in the other, or the outer one, where that is shorter."""
+    graph = rewrite(graph_of(data)).graph
+    graph = integer(graph, {i: normal(7, *graph.type(i).shape) for i in graph.inputs}, Activations())
+    (outer,) = loops(graph)
+    models = both(graph)
+    assert outer.inner and models[0].operators["WHILE"] == len(loops(unnested(graph)))
+    assert not different(graph, models)
 
 
 @pytest.mark.parametrize("bits", [8, 16])

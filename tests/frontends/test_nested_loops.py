@@ -14,6 +14,7 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
 from npuflow.ir.loops import loops
 from npuflow.ir.text import from_text, to_text
+from npuflow.ir.unroll import unnested, written_out
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
@@ -124,29 +125,134 @@ COUNTING = {use: counting(use) for use in ("scale", "table", *READS)}
 COUNTING["no trip count"] = counting("row", trip=False)
 
 
-def check(data: bytes, steps: Sequence[int]) -> None:
-    """The loops of a file, with the results of onnxruntime; the same after the text form."""
+Steps = Sequence[int | tuple[int, ...]]
+
+
+def check(data: bytes, steps: Steps) -> None:
+    """The loops of a file, with the results of onnxruntime; the same after the text form. `steps`: of each
+    loop, and of those in its body."""
     graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
     done = rewrite(graph, careful=True).graph
-    assert [one.steps for one in loops(done)] == list(steps)
-    verify(from_text(to_text(done), done.consts), "read again")
+    found = [(one.steps, *(inner.steps for inner in one.inner)) for one in loops(done)]
+    assert found == [(one,) if isinstance(one, int) else one for one in steps]
+    again = verify(from_text(to_text(done), done.consts), "read again")
+    assert loops(again) == loops(done)
     feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    for form in (done, unnested(done), written_out(done)):
+        verify(form, "written out")
+        for mine, theirs in zip(run(export_model(form), feeds), run(data, feeds), strict=True):
+            np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_both_loops_stay(name: str) -> None:
+    outer_steps = {"a Loop": 9, "a Scan": 7, "a Scan of two steps": 4}.get(name, 6)
+    check(NESTED[name], [outer_steps if name.endswith("steps") else (outer_steps, 5)])
+
+
+@pytest.mark.parametrize("data", [loop_in_scan(4, 60), layer_in_scan("LSTM", 4, 4, 60)], ids=["Loop", "LSTM"])
+def test_long_loops_in_a_short_one(data: bytes) -> None:
+    """Where one of them has to be written out it is the outer one: the inner one would be more nodes."""
+    check(data, [(4, 60)])
+    reading = FRONTENDS["onnx"]().read(data, Bindings())
+    assert not reading.notes
+    assert [one.steps for one in loops(unnested(rewrite(reading.graph).graph))] == [60] * 4
+
+
+def whole_numbers_in_scan(steps: int, inner: int) -> bytes:
+    """A Loop that carries whole numbers of no known range in the body of a Scan."""
+    body = helper.make_graph(
+        [NODE("Add", ["k", "k"], ["k2"]), NODE("Identity", ["c"], ["go"])], "inner",
+        [info("i", dtype=INT), info("c", dtype=BOOL), info("k", 1, SIZE, dtype=INT)],
+        [info("go", dtype=BOOL), info("k2", 1, SIZE, dtype=INT)],
+    )
+    nodes = [NODE("Cast", ["t"], ["k0"], to=INT),
+             NODE("Loop", ["n", "yes", "k0"], ["r"], "double", body=body),
+             NODE("Cast", ["r"], ["f"], to=FLOAT), NODE("Add", ["s", "f"], ["s2"]),
+             NODE("Relu", ["f"], ["o"])]
+    return outer(nodes, steps, (1, SIZE), n=np.array(inner, np.int64), yes=np.array(True))
+
+
+def test_what_cannot_nest_is_written_out() -> None:
+    """In the outer loop, or with it, where it has more nodes than the outer one."""
+    check(whole_numbers_in_scan(9, 5), [9])
+    data = whole_numbers_in_scan(4, 60)
+    check(data, [])
+    (note,) = FRONTENDS["onnx"]().read(data, Bindings()).notes
+    assert note.startswith("walk (Scan) is written out: the loops of its body")
+
+
+def ending_in_scan(most: int) -> bytes:
+    """A Loop that data ends, after so many steps at most, in the body of a Scan."""
+    body = helper.make_graph(
+        [NODE("MatMul", ["v", "w"], ["m"]), NODE("Tanh", ["m"], ["v2"]),
+         NODE("ReduceMax", ["v2"], ["peak"], keepdims=0), NODE("Greater", ["peak", "limit"], ["go"])],
+        "inner", [info("i", dtype=INT), info("c", dtype=BOOL), info("v", 1, SIZE)],
+        [info("go", dtype=BOOL), info("v2", 1, SIZE)],
+    )
+    nodes = [NODE("Loop", ["n", "yes", "s"], ["r"], "refine", body=body), NODE("Relu", ["r"], ["o"]),
+             NODE("Add", ["r", "t"], ["s2"])]
+    return outer(nodes, 9, (1, SIZE), n=np.array(most, np.int64), yes=np.array(True),
+                 limit=np.array(0.3, np.float32))
+
+
+def steps_taken(feeds: dict[str, np.ndarray]) -> list[int]:
+    """Of that Loop, in each step of the Scan."""
+    state, found = feeds["h"], list[int]()
+    for part in feeds["x"]:
+        made, count = state, 0
+        while not count or made.max() > 0.3:
+            made, count = np.tanh(made @ weight(SIZE, SIZE)), count + 1
+        found.append(count)
+        state = made + part
+    return found
+
+
+@pytest.mark.parametrize(("most", "found"), [(6, [(9, [6])]), (100, [(8, [])] * 9)])
+def test_an_inner_loop_that_data_ends(most: int, found: list[tuple[int, list[int]]]) -> None:
+    """It stays where its trip count bounds it. Where `max_steps` may, one of both is written out, here the
+    outer one, which is fewer nodes: that a loop has not ended is told of loops in no other one."""
+    data = ending_in_scan(most)
+    done = rewrite(FRONTENDS["onnx"]().read(data, Bindings(max_steps=8)).graph).graph
+    assert [(one.steps, [inner.steps for inner in one.inner]) for one in loops(done)] == found
+    feeds = {i: normal(7, *done.type(i).shape) for i in done.inputs}
+    taken = steps_taken(feeds)
+    assert len(set(taken)) > 3 and max(taken) < 6           # before any bound
     for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
         np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
 
 
-@pytest.mark.parametrize("name", NESTED)
-def test_the_outer_loop_stays(name: str) -> None:
-    steps = {"a Loop": 9, "a Scan": 7, "a Scan of two steps": 4}.get(name, 6)
-    check(NESTED[name], [steps])
+def three_deep(steps: int, middle: int, inner: int) -> bytes:
+    """A Scan in a Loop in a Scan."""
+    rows = helper.make_graph(
+        [NODE("MatMul", ["v", "w"], ["m"]), NODE("Add", ["m", "u"], ["a"]), NODE("Tanh", ["a"], ["v2"])],
+        "rows", [info("v", 1, SIZE), info("u", 1, SIZE)], [info("v2", 1, SIZE)],
+    )
+    again = helper.make_graph(
+        [NODE("Scan", ["q", "t"], ["q1"], "rows", body=rows, num_scan_inputs=1),
+         NODE("Mul", ["q1", "s"], ["q2"]), NODE("Identity", ["c"], ["go"])],
+        "again", [info("i", dtype=INT), info("c", dtype=BOOL), info("q", 1, SIZE)],
+        [info("go", dtype=BOOL), info("q2", 1, SIZE)],
+    )
+    nodes = [NODE("Loop", ["n", "yes", "s"], ["r"], "again", body=again), NODE("Relu", ["r"], ["o"]),
+             NODE("Tanh", ["r"], ["s2"])]
+    return outer(nodes, steps, (inner, 1, SIZE), n=np.array(middle, np.int64), yes=np.array(True))
 
 
-@pytest.mark.parametrize("data", [loop_in_scan(4, 60), layer_in_scan("LSTM", 4, 4, 60)], ids=["Loop", "LSTM"])
-def test_long_loops_in_a_short_one_stay(data: bytes) -> None:
-    """Written out they would have more nodes than the outer one written out."""
-    check(data, [60] * 4)
-    (note,) = FRONTENDS["onnx"]().read(data, Bindings()).notes
-    assert note.startswith("walk (Scan) is written out: the loops of its body")
+def test_of_three_loops_in_each_other_two_stay() -> None:
+    check(three_deep(9, 6, 4), [(9, 6)])
+    check(three_deep(4, 5, 60), [(4, *[60] * 5)])
+
+
+def test_a_loop_that_needs_nothing_of_the_outer_one_is_computed() -> None:
+    """All that it reads is constant."""
+    body = helper.make_graph(
+        [NODE("MatMul", ["v", "w"], ["m"]), NODE("Add", ["m", "u"], ["a"]), NODE("Tanh", ["a"], ["v2"])],
+        "inner", [info("v", 1, SIZE), info("u", 1, SIZE)], [info("v2", 1, SIZE)],
+    )
+    nodes = [NODE("Scan", ["first", "rows"], ["r"], "inner", body=body, num_scan_inputs=1),
+             NODE("Add", ["s", "r"], ["a0"]), NODE("Tanh", ["a0"], ["s2"]), NODE("Mul", ["s2", "t"], ["o"])]
+    check(outer(nodes, 8, (1, SIZE), first=weight(1, SIZE), rows=weight(5, 1, SIZE)), [8])
 
 
 @pytest.mark.parametrize("use", COUNTING)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,10 @@ from npuflow.base.errors import TargetError
 from npuflow.checks.agreement import compare
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, contiguous, has_loops, loops
+from npuflow.ir.loops import Loop, contiguous, has_loops, loops, side_of
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
-from npuflow.ir.unroll import rolled, written_out
+from npuflow.ir.unroll import rolled, unnested, written_out
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
@@ -294,27 +294,39 @@ def pairs(
 ) -> Iterator[tuple[str, Array, Array]]:
     """Values that both forms have: a body's, step by step, and those of the outside."""
     compared = 0
-    for loop in loops(graph):
-        for value in _body(graph, loop):
-            if value not in mine:
-                continue
-            for k, array in enumerate(np.split(mine[value], loop.steps)):
-                name = f"{value}@{k}"
-                found = other[name] if name in other else (
-                    straight.const(name) if name in straight.values else None
-                )
-                if found is not None:
-                    compared += 1
-                    yield name, array.reshape(found.shape), found
+    for value, names in _names_of_steps(graph):
+        arrays = np.split(mine[value], len(names)) if value in mine else []
+        for array, name in zip(arrays, names, strict=False):
+            found = other[name] if name in other else (
+                straight.const(name) if name in straight.values else None
+            )
+            if found is not None:
+                compared += 1
+                yield name, array.reshape(found.shape), found
     outside = {v for v in mine if v in other}
     assert outside >= set(graph.outputs) and outside >= set(straight.outputs)
     yield from ((v, mine[v], other[v]) for v in sorted(outside))
 
 
-def _body(graph: Graph, loop: Loop) -> Iterator[str]:
+def _names_of_steps(graph: Graph) -> Iterator[tuple[str, list[str]]]:
+    """Values of bodies, and what each is called in all steps, one after the other, where loops are written
+    out: of an inner loop all its steps of the first outer one, then those of the second."""
+    flat = {loop.name for loop in loops(unnested(graph))}
+    for loop in loops(graph):
+        inner = {v: one for one in loop.inner for v in _body(graph, one, ())}
+        for value in _body(graph, loop, loop.inner):
+            yield value, [f"{value}@{k}" for k in range(loop.steps)]
+        for value, one in inner.items():
+            yield value, [f"{value}@{j}@{k}" if loop.name in flat else f"{value}@{k}@{j}"
+                          for k in range(loop.steps) for j in range(one.steps)]
+
+
+def _body(graph: Graph, loop: Loop, inner: Sequence[Loop]) -> Iterator[str]:
+    """The values of a body, without those of loops in it."""
+    left_out = {v for one in inner for v in _body(graph, one, ())}
     for i in loop.nodes:
-        if graph.nodes[i].op.border_of_loop not in ("last", "stack"):
-            yield from (o for o in graph.nodes[i].outputs if o)
+        if side_of(graph.nodes[i], loop) not in ("last", "stack"):
+            yield from (o for o in graph.nodes[i].outputs if o and o not in left_out)
 
 
 def differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], bool]:

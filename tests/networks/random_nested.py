@@ -1,13 +1,15 @@
 """Random networks with a loop in the body of a loop: one with a Scan in it is the body of another Scan.
 
-    python -m tests.networks.random_nested FIRST BEHIND
+    python -m tests.networks.random_nested FIRST BEHIND [graphs]
 
-prints what differs of the seeds, from the file of ONNX to the program: see `random_loops.py`.
+prints what differs of the seeds, from the file of ONNX to the program: see `random_loops.py`. Front ends
+write inner loops of few steps out; with `graphs` borders are put around a graph instead, and these stay.
 """
 
 from __future__ import annotations
 
 import sys
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -15,7 +17,9 @@ from onnx import helper
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
-from npuflow.ir.types import TensorType
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.types import TensorType, Value
+from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import EXPORT_OPSET, run
 from npuflow.onnx.types import value_info
@@ -24,6 +28,7 @@ from npuflow.testing.rule import graph_of
 from tests.networks import random_loops
 from tests.networks.random_loops import LoopDraw, LoopSubject, grow, ran
 
+SHORT, LONG = (1, 2, 3, 4, 5, 6), (4, 5, 6, 8, 9, 10)
 OUTER, INNER = (4, 5, 6, 9, 12, 14, 17), (1, 2, 2, 3, 4, 5, 6)
 
 
@@ -100,5 +105,71 @@ def subject(seed: int) -> LoopSubject | None:
     return one
 
 
+def around(seed: int) -> tuple[LoopDraw, Graph] | None:
+    """A graph with loops as the body of a loop; None: something in it depends on constants alone, which is no
+    body's."""
+    held, random_loops.STEPS = random_loops.STEPS, SHORT
+    try:
+        d, graph = grow(seed)
+    finally:
+        random_loops.STEPS = held
+    steps, known = d.rng.choice(LONG), set(graph.inputs)
+    for node in graph.nodes:
+        known.update(node.outputs if not known.isdisjoint(node.inputs) else ())
+    if any(not known.issuperset(node.outputs) for node in graph.nodes if not node.op.border_of_loop):
+        return None
+    if any(known.isdisjoint(loop.inputs) for loop in loops(graph)):
+        return None
+    values, nodes, inputs, ends = dict(graph.values), list[Node](), list[str](), list[Node]()
+    free = {o: graph.type(o) for o in graph.outputs}
+
+    def put(to: list[Node], kind: str, source: str, out: str, shape: tuple[int, ...], **said: object) -> str:
+        op = OPS[f"loop{kind}"](loop="walk", steps=steps, **said)
+        to.append(Node(op, (source,), (out,), (f"walk_{out}",)))
+        values[out] = Value(out, TensorType(shape, "float32"))
+        return out
+
+    def whole(name: str) -> tuple[int, ...]:
+        shape = graph.type(name).shape
+        return (steps * shape[0], *shape[1:]) if shape else (steps,)
+
+    for k, name in enumerate(graph.inputs):
+        shape, given = graph.type(name).shape, f"{name}_given"
+        inputs.append(given)
+        match = next((o for o, kind in free.items() if kind == graph.type(name)), None)
+        if k and match is not None and d.chance(0.7):
+            free.pop(match)
+            values[given] = Value(given, TensorType(shape, "float32"))
+            put(nodes, "carry", given, name, shape, index=k)
+            bounded = f"{name}_next"
+            ends.append(Node(OPS["tanh"](), (match,), (bounded,), (bounded,)))
+            values[bounded] = Value(bounded, TensorType(shape, "float32"))
+            put(ends, "last", bounded, f"{name}_last", shape, index=k)
+        elif k and d.chance(0.3):
+            values[given] = Value(given, TensorType(shape, "float32"))
+            put(nodes, "capture", given, name, shape)
+        else:
+            values[given] = Value(given, TensorType(whole(name), "float32"))
+            put(nodes, "slice", given, name, shape, reverse=d.chance(0.4))
+    for name in graph.outputs:
+        put(ends, "stack", name, f"{name}_rows", whole(name), reverse=d.chance(0.3))
+    given = tuple(n.outputs[0] for n in ends if n.op.border_of_loop)
+    made = Graph(tuple(inputs), given, (*nodes, *graph.nodes, *ends), MappingProxyType(values), graph.consts)
+    return d, verify(made, f"seed {seed}")
+
+
+def graph_subject(seed: int) -> LoopSubject | None:
+    """None: there is no such graph, or its values are not finite."""
+    found = around(seed)
+    if found is None:
+        return None
+    d, graph = found
+    rng = np.random.default_rng(seed)
+    feed = {i: rng.normal(0, 1, graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    d.nodes[:] = graph.nodes               # which schemes name
+    return ran(d, graph, feed)
+
+
 if __name__ == "__main__":
-    random_loops.main(int(sys.argv[1]), int(sys.argv[2]), subject)
+    drawn = graph_subject if "graphs" in sys.argv else subject
+    random_loops.main(int(sys.argv[1]), int(sys.argv[2]), drawn)

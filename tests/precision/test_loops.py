@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import has_loops, loops
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.types import Array
-from npuflow.ir.unroll import written_out
+from npuflow.ir.unroll import unnested, written_out
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
@@ -34,6 +35,7 @@ from npuflow.tune.precision.problem import cost_of
 from npuflow.tune.precision.range_search import judged
 from npuflow.tune.rounding.columns import ColumnObserver, columns
 from npuflow.tune.rounding.layers import WeightedLayer
+from tests.frontends.test_nested_loops import layer_in_scan
 from tests.networks.onnx_text import TARGET, normal
 from tests.rules.test_recurrent import BATCH, HIDDEN, layer
 
@@ -150,3 +152,48 @@ def test_inspect_lists_loops(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert f"{STEPS} steps of " in out and "1 carried value" in out and "  npu     loopcarry" in out
     assert command(["inspect", str(path), "--set", "parse.loops=false"]) == 0
     assert "loopcarry" not in capsys.readouterr().out
+
+
+def test_inspect_lists_a_loop_in_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(layer_in_scan("GRU", 3, 6, 5))
+    assert command(["inspect", str(path), "--nodes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    outer, inner = (next(i for i, line in enumerate(lines) if line.startswith(start)) for start in (
+        "  loop last: 6 steps of ", "    loop ",
+    ))
+    assert inner == outer + 1 and ": 5 steps of " in lines[inner]
+    assert sum("    loopcarry" in line for line in lines) == 2
+    assert sum("      loopcarry" in line for line in lines) == 1
+    assert command(["inspect", str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (one,) = report["loops"]
+    assert [within["steps"] for within in one["inner"]] == [5]
+    assert {place["loop"] for place in report["places"] if "inner" in place} == {one["loop"]}
+
+
+def test_what_is_seen_of_a_loop_in_a_loop() -> None:
+    """The walk of samples, the layer's columns and the check of the QDQ model see all steps of both."""
+    graph = rewrite(graph_of(layer_in_scan("RNN", 1, 6, 5))).graph
+    given = [{i: normal(seed, *graph.type(i).shape) for i in graph.inputs} for seed in range(3)]
+    (outer,) = loops(graph)
+    (inner,) = outer.inner
+    now = inner.carried[0].now
+    at = next(i for i in inner.nodes if graph.nodes[i].inputs[0] == now and graph.nodes[i].op.onnx == "Gemm")
+    node = graph.nodes[at]
+    one = WeightedLayer(at, node.name, node.inputs[1], now, "", 10, 30, 1, 30)
+    found = ColumnObserver(graph, [one]).columns(given[0])[0].codes
+    state = values(graph, given[0])[now]
+    assert found.shape == (1, 30, state.shape[-1])
+    np.testing.assert_array_equal(found[0], np.rint(state * 2**10).astype(np.int16))
+    assert graph_macs(graph) == graph_macs(written_out(graph)) == graph_macs(unnested(graph))
+    placed = place(graph, TARGET)
+    candidate = Candidate(graph, placed, Quantize(), TARGET.numerics, ranges(graph, given))
+    rig = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
+    cost = cost_of(rig, TARGET)
+    assert 0.4 < cost.cycles((0,) * len(rig.names)) / cost.replayed() < 2.5
+    walk = SampleWalk(graph, given)
+    walk.to(at)
+    assert walk.at == outer.nodes[0]
+    for array, feed in zip(walk.read(at, now), given, strict=True):
+        np.testing.assert_allclose(array, values(graph, feed)[now], 1e-5, 1e-6)

@@ -13,6 +13,7 @@ from npuflow.report.gather import ReportSources, report_data
 from npuflow.report.looped import by_node
 from npuflow.report.page import network
 from npuflow.report.profile import profile
+from tests.frontends.test_nested_loops import layer_in_scan
 from tests.networks.looped import program_of, quantised
 from tests.networks.onnx_text import rewritten
 from tests.program.test_repeats import TARGET
@@ -62,6 +63,30 @@ def test_the_picture_has_one_box_for_a_loop(made: tuple[dict[str, Any], Any]) ->
     assert boxes[f"loop {loop}"]["text"] == f"{STEPS} x Loop"
     assert len(spec["data"]["values"]) == len(data["nodes"]) - data["loops"][0]["nodes"] + 1
     assert json.dumps(data, allow_nan=False)
+
+
+def test_a_loop_in_a_loop_is_in_the_box_of_the_outer_one() -> None:
+    """Its layers have what all steps of both take, and say in which of them they stand."""
+    model = layer_in_scan("GRU", 3, 12, 5)
+    graph, _ = quantised(model, TARGET)
+    found, placement = profile(program_of(graph, TARGET)), place(rewritten(model).graph, TARGET)
+    sources = ReportSources("a", graph, placement, (), found, {}, {}, {}, lambda value: None, ())
+    data = report_data(sources)
+    (loop,) = data["loops"]
+    (inner,) = loop["inner"]
+    rows = [row for row in data["nodes"] if row.get("inner") == inner["loop"]]
+    assert len(rows) == inner["nodes"] and all(row["loop"] == loop["loop"] for row in rows)
+    assert sum(row.get("loop") == loop["loop"] for row in data["nodes"]) == loop["nodes"] > len(rows)
+    products = [row for row in rows if row.get("macs")]
+    assert products and all(row["macs"] % (12 * 5) == 0 for row in products)
+    for key in ("macs", "cycles"):
+        wanted = sum(row[key] for row in found.operators()) + sum(
+            row["host_macs" if key == "macs" else key] for row in found.host_rows
+        )
+        assert sum(row.get(key) or 0 for row in data["nodes"]) == pytest.approx(wanted)
+    spec = network(data["nodes"], data["loops"])
+    assert spec is not None and vl_convert.vegalite_to_vega(spec)["marks"]
+    assert len(spec["data"]["values"]) == len(data["nodes"]) - loop["nodes"] + 1
 
 
 def test_rows_of_steps_become_one() -> None:

@@ -15,7 +15,8 @@ from npuflow.gradients.operators import has_form  # noqa: E402
 from npuflow.ir.loops import has_loops  # noqa: E402
 from npuflow.ir.queries import kind  # noqa: E402
 from npuflow.ir.unroll import written_out  # noqa: E402
-from tests.networks.random_loops import subject  # noqa: E402
+from tests.networks.random_loops import Drawn, subject  # noqa: E402
+from tests.networks.random_nested import graph_subject  # noqa: E402
 from tests.torch.networks import agreement, compiled_codes, prepared, tables  # noqa: E402
 
 INPUTS = 64
@@ -31,10 +32,11 @@ class Recurrent(torch.nn.Module):
         return self.head(self.first(x.transpose(0, 1))[0].transpose(0, 1))
 
 
-def test_random_loops_as_the_same_written_out() -> None:
+@pytest.mark.parametrize(("drawn", "most", "least"), [(subject, 80, 15), (graph_subject, 120, 5)])
+def test_random_loops_as_the_same_written_out(drawn: Drawn, most: int, least: int) -> None:
     seen = 0
-    for seed in range(80):
-        one = subject(seed)
+    for seed in range(most):
+        one = drawn(seed)
         if one is None or not all(has_form(one.graph.site(node)) for node in one.graph.nodes):
             continue
         straight = written_out(one.graph)
@@ -50,7 +52,7 @@ def test_random_loops_as_the_same_written_out() -> None:
         for name in one.graph.outputs:
             pair = torch.broadcast_tensors(found[name], wanted[name])
             np.testing.assert_allclose(*pair, 1e-4, 1e-4, err_msg=f"seed {seed} {name}")
-    assert seen > 15
+    assert seen > least
 
 
 def test_training_a_recurrent_network(tmp_path: Path) -> None:

@@ -54,6 +54,24 @@ def test_a_loop_is_one_row_with_what_its_layers_have_together(tmp_path: Path) ->
     assert (network.network(store, other) or {})["loops"] == []
 
 
+def test_a_tensor_of_a_loop_in_a_loop_has_the_steps_of_both(tmp_path: Path) -> None:
+    data = looped()
+    inner = {**LOOP, "loop": "again", "steps": 3, "stacks": ["h2"], "carries": []}
+    data["loops"] = [{**LOOP, "inner": [inner]}]
+    for row in data["nodes"]:
+        row |= {"inner": "again"} if row["name"] in ("part", "h2") else {}
+    store = Store(tmp_path / "cache")
+    name = stored(store, tmp_path / "one", 7, 20.0, data=data)
+    for wanted in ("part", "part@2", "part@2@7"):
+        one = network.tensor(store, name, wanted)
+        assert one is not None and (one["id"], one["loop"], one["steps"]) == ("part", "again", 60)
+    # what the inner loop gives is made in every step of the outer one
+    given = network.tensor(store, name, "h2@7")
+    assert given is not None and (given["loop"], given["steps"]) == ("walk", 20)
+    found = network.network(store, name)
+    assert found is not None and len(found["loops"]) == 1 and found["loops"][0]["cycles"] == 42.0
+
+
 def test_a_loop_of_the_host_says_why(tmp_path: Path) -> None:
     data = looped()
     for row in data["nodes"][:5]:

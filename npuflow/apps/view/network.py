@@ -81,7 +81,7 @@ def _loop(said: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[
     return {
         "name": f"{LOOP}{said['loop']}", "op": "Loop", "npu": not hosts,
         "reason": hosts[0]["reason"] if hosts else "",
-        "inputs": said["reads"], "outputs": [*said["stacks"], *(one["last"] for one in said["carries"])],
+        "inputs": said["reads"], "outputs": _given(said),
         **{key: sum(found[key]) if found[key] else None for key in SUMS},
         "sqnr": min(found["sqnr"], default=None),
         "loop": said["loop"], "steps": said["steps"], "carries": said["carries"], "stacks": said["stacks"],
@@ -108,12 +108,22 @@ def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
 
 
 def _of_loop(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The loop whose steps make a tensor each."""
-    inner = next((n["loop"] for n in data["nodes"] if name in n["outputs"] and "loop" in n), None)
-    said = next((one for one in data.get("loops", ()) if one["loop"] == inner), None)
-    if said is None or name in (*said["stacks"], *(one["last"] for one in said["carries"])):
+    """The loop whose steps make a tensor each, and how many those are: in a loop that stands in another one,
+    of all steps of both."""
+    made = (n for n in data["nodes"] if name in n["outputs"] and "loop" in n)
+    row: Mapping[str, Any] = next(made, {})
+    said = next((one for one in data.get("loops", ()) if one["loop"] == row.get("loop")), None)
+    if said is None or name in _given(said):
         return {}
-    return {"loop": said["loop"], "steps": said["steps"]}
+    within = next((one for one in said.get("inner", ()) if one["loop"] == row.get("inner")), None)
+    if within is None or name in _given(within):
+        return {"loop": said["loop"], "steps": said["steps"]}
+    return {"loop": within["loop"], "steps": said["steps"] * within["steps"]}
+
+
+def _given(said: Mapping[str, Any]) -> list[str]:
+    """What a loop gives."""
+    return [*said["stacks"], *(one["last"] for one in said["carries"])]
 
 
 def _places(store: Store, name: str) -> dict[str, dict[str, Any]]:
@@ -171,8 +181,10 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
 def _codes_of(name: str, ids: Collection[str]) -> str | None:
     """The tensor that a name means: itself, the codes of an input or output, those of real numbers, or a
     value of all steps of a loop by its name in one of them."""
-    value, _, step = name.rstrip("'").rpartition("@")
-    means = (name, f"{name}{CODES}", name.removesuffix(REAL), value if step.isdecimal() else name)
+    means, value = [name, f"{name}{CODES}", name.removesuffix(REAL)], name
+    while "@" in value:                   # in a step, and in a step of an outer loop
+        value, _, step = value.rstrip("'").rpartition("@")
+        means += [value] if step.isdecimal() else []
     return next((one for one in means if one in ids), None)
 
 

@@ -3,8 +3,8 @@
 Scanned tensors have their steps in front, then as equal parts of the first dimension (see `ir/loops.py`).
 What a loop of the graph cannot hold is written out by `unroll.py`: few steps, whole numbers that depend on
 data. What counts is followed (`counters.py`): it is read as parts of constants, or picks a step's part of a
-tensor. Of loops in each other one stays: the outer one, the loops of its body written out in it; or these,
-where they would so have more nodes than the outer one written out.
+tensor. A loop in the body of another one stays one, too. One that cannot is written out in that body, and one
+in both; or the loop around it is, where that would be more nodes than this one written out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from npuflow.frontends._nodes import fold
 from npuflow.frontends._nodes.counters import rows_read
 from npuflow.frontends._nodes.loop_form import CannotLoopError, LoopForm, Scanned, loop_form, scan_form
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
-from npuflow.frontends._nodes.unroll import LARGE, MOST, RECURRENT, size_of, steps_of_layer
+from npuflow.frontends._nodes.unroll import LARGE, LOOP, MOST, RECURRENT, size_of, steps_of_layer
 from npuflow.frontends._nodes.whole_numbers import WholeRanges, WholeState, fits, settled
 from npuflow.ir.loops import FEW
+from npuflow.ir.nesting import DEEPEST, standing
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, Span, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
@@ -34,20 +35,25 @@ BODIES = ("Loop", "Scan", "If")
 
 def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan as a loop of the graph; else say why not."""
-    if builder.room is not None:
-        return "it stands in the body of a loop"
-    body = next(a.g for a in node.attribute if a.name == "body")
+    if builder.around == DEEPEST:
+        return "it stands in the body of a loop in another one"
+    body, room = next(a.g for a in node.attribute if a.name == "body"), builder.room
     mark, singles = builder.mark(), dict(builder.singles)
+    builder.around += 1
     try:
         form = (loop_form if node.op_type == "Loop" else scan_form)(builder, node, body)
-        builder.room = min(MOST, form.steps * size_of(body))
+        begun = builder.room = min(MOST if room is None else room, form.steps * size_of(body))
         _Looped(builder, form, version).add()
+        room = None if room is None else room - begun + builder.room
+        if builder.around == DEEPEST and form.prefix not in standing(builder.nodes)[2]:
+            raise CannotLoopError("it depends on nothing of the loop around it")
     except CannotLoopError as why:
         builder.back(mark)
         builder.singles = singles
         return str(why)
     finally:
-        builder.room = None
+        builder.room = room
+        builder.around -= 1
     return ""
 
 
@@ -164,6 +170,8 @@ class _Looped:
         if kind == "carry" and dtype != "float32":
             said["whole"] = self.ranges.get(out, (0, 1))
         if kind == "last" and out in self.builder.bounds.going:
+            if self.builder.around == DEEPEST:
+                raise CannotLoopError("data decides its end, which is told of loops in no other one")
             said["goes_on"] = True
 
         def cross(source: str, out: str) -> None:
@@ -317,7 +325,8 @@ class _Looped:
         assert builder.room is not None
         steps = steps_of_layer(builder, node)
         if steps > FEW:
-            builder.room -= steps * RECURRENT[node.op_type]
+            stays = builder.around < DEEPEST and not any(node.input[4:5])     # no lengths of sequences
+            builder.room -= LOOP if stays else steps * RECURRENT[node.op_type]
         elif any(True for _ in subgraphs(node)):
             for op in (made.op for made in builder.nodes[begun:]):
                 kind, reason = getattr(op, "op_type", ""), getattr(op, "reason", "")

@@ -1,4 +1,4 @@
-"""Roundings in the bodies of Loop and Scan, lifted as those of the model are."""
+"""Roundings in the bodies of Loop and Scan, and in bodies in these, lifted as those of the model are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 import onnx
 
 from npuflow.ir.types import QuantType
+from npuflow.onnx.nodes import captured, subgraphs
 
 Lift = Callable[[onnx.ModelProto], tuple[onnx.ModelProto, dict[str, QuantType]]]
 
 
 def with_bodies(model: onnx.ModelProto, lift: Lift) -> tuple[onnx.ModelProto, dict[str, QuantType]]:
     """The model, itself where no body rounds, and the codes of values of its bodies. `lift`: a model without
-    its roundings, and the codes that they are to."""
+    its roundings, those of its own bodies among them, and the codes that they are to."""
     if not any(_rounds(body) for _, body in _bodies(model)):
         return model, {}
     made, stated = onnx.ModelProto.FromString(model.SerializeToString()), dict[str, QuantType]()
@@ -23,7 +24,9 @@ def with_bodies(model: onnx.ModelProto, lift: Lift) -> tuple[onnx.ModelProto, di
         alone.opset_import.extend(made.opset_import)
         alone.graph.CopyFrom(body)
         own = {o for n in body.node for o in n.output} | {t.name for t in body.initializer}
-        read = dict.fromkeys(i for n in body.node for i in n.input if i in outer and i not in own)
+        read = dict.fromkeys(
+            i for n in body.node for i in (*n.input, *captured(n)) if i in outer and i not in own
+        )
         alone.graph.initializer.extend(outer[name] for name in read)
         whole, codes = lift(alone)
         stated.update(codes)
@@ -41,4 +44,7 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[onnx.AttributeProto, onnx.
 
 
 def _rounds(body: onnx.GraphProto) -> bool:
-    return any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in body.node)
+    return any(
+        node.op_type in ("QuantizeLinear", "DequantizeLinear") or any(map(_rounds, subgraphs(node)))
+        for node in body.node
+    )

@@ -20,6 +20,7 @@ from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
 from npuflow.frontends.onnx.qoperators import Expander
 from npuflow.frontends.onnx.saturation import LINEAR, saturated
 from npuflow.ir.types import Array, GroupedType, QuantType, span
+from npuflow.onnx.nodes import captured, rename
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
 MARKS = ("QLinear", "QGemm", "MatMulNBits")
@@ -139,6 +140,7 @@ class _Lifter:
         for node in nodes:
             made = onnx.NodeProto()
             made.CopyFrom(node)
+            rename(made, {name: self.final(name) for name in captured(made)})
             for i, name in enumerate(made.input):
                 made.input[i] = self.final(name)
             kept.append(made)
@@ -150,11 +152,8 @@ class _Lifter:
         del self.graph.node[:]
         self.graph.node.extend(kept)
         self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
-        notes = (
-            [f"the model states the codes of {counted(len(self.stated), 'tensor')}; their scales are kept"]
-            if self.stated
-            else []
-        )
+        said = f"the model states the codes of {counted(len(self.stated), 'tensor')}; their scales are kept"
+        notes = [said] if self.stated else []
         if self.dynamic:
             notes.append(
                 f"products that the model quantises while it runs ({self.dynamic}) are read as floats, with "

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, border, loops, stack
+from npuflow.ir.loops import Loop, borders, loops, side_of, stack
 from npuflow.ir.types import Array
 from npuflow.place.partition import Segment
 from npuflow.whole.execute.stretch import Stretch
@@ -17,9 +17,12 @@ from npuflow.whole.execute.stretch import Stretch
 Values = Mapping[str, list[Array]]
 
 
-def split(graph: Graph, part: Segment) -> Iterator[Segment | Loop]:
-    """A segment as loops and what stands between them, in order."""
-    owner = {i: loop for loop in loops(graph) for i in loop.nodes}
+def split(
+    graph: Graph, part: Segment, within: Sequence[Loop] | None = None
+) -> Iterator[Segment | Loop]:
+    """A segment as loops and what stands between them, in order. `within`: the loops, if not the graph's."""
+    found = loops(graph) if within is None else within
+    owner = {i: loop for loop in found for i in loop.nodes}
     numbers: list[int] = []
     for i in part.numbers:
         loop = owner.get(i)
@@ -53,12 +56,14 @@ class LoopRun:
 
     def __init__(self, graph: Graph, loop: Loop, numerics: Numerics, count: int, keep: bool) -> None:
         self.graph, self.loop, self.count, self.keep = graph, loop, count, keep
-        nodes = [graph.nodes[i] for i in loop.nodes]
-        self.borders = [(*border(n), n) for n in nodes if border(n)[0]]
+        self.borders = list(borders(graph, loop))
         self.stacked = {n.inputs[0] for side, _, n in self.borders if side == "stack"}
-        body = [i for i in loop.nodes if not border(graph.nodes[i])[0]]
-        self.body = segment(graph, body, Segment("npu", (), (), (), ()))
-        self.stretch = Stretch(graph, self.body, numerics, count, keep) if body else None
+        body = tuple(i for i in loop.nodes if not side_of(graph.nodes[i], loop))
+        self.parts: list[tuple[Segment, Stretch] | LoopRun] = [
+            LoopRun(graph, one, numerics, count, keep) if isinstance(one, Loop)
+            else (one, Stretch(graph, one, numerics, count, keep))
+            for one in split(graph, Segment("npu", body, (), (), ()), loop.inner)
+        ]
 
     def run(self, outer: Values) -> dict[str, list[Array]]:
         held = {one.now: self._value(one.initial, outer) for one in self.loop.carried}
@@ -83,14 +88,20 @@ class LoopRun:
 
     def _step(self, values: Values) -> dict[str, list[Array]]:
         """One run of the body."""
-        if self.stretch is None:
-            return {}
-        for name in self.body.inputs:
+        made: dict[str, list[Array]] = {}
+        for one in self.parts:
+            known = {**values, **made}
+            made.update(one.run(known) if isinstance(one, LoopRun) else self._stretch(*one, known))
+        return made
+
+    def _stretch(self, part: Segment, bound: Stretch, values: Values) -> dict[str, list[Array]]:
+        """What nodes of the body make that stand behind each other."""
+        for name in part.inputs:
             for b, array in enumerate(values[name]):
-                self.stretch.held[name].logical[b] = array
-        self.stretch.run()
-        shown = self.body.outputs if not self.keep else [o for n in self.body.nodes for o in n.outputs if o]
-        return {v: [a.copy() for a in self.stretch.held[v].logical] for v in shown}
+                bound.held[name].logical[b] = array
+        bound.run()
+        shown = part.outputs if not self.keep else [o for n in part.nodes for o in n.outputs if o]
+        return {v: [a.copy() for a in bound.held[v].logical] for v in shown}
 
     def _made(
         self, rows: Mapping[str, Sequence[list[Array]]], held: Values

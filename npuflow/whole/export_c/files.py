@@ -14,7 +14,7 @@ import numpy as np
 from npuflow.ir.types import Array
 from npuflow.schedule.allocate import aligned
 from npuflow.whole.export_c.program import ALIGN, CPort, CProgram
-from npuflow.whole.export_c.sequence import CLayer, CLoop
+from npuflow.whole.export_c.sequence import COUNTERS, CLayer, CLoop
 from npuflow.whole.export_c.testing import program_text
 
 # what is added to a product p, biased by 2^63, before n bits are cut off; `half` is 2^(n-1)
@@ -326,10 +326,17 @@ def _called(layer: CLayer, indent: str = "    ") -> list[str]:
     return [f"{indent}{line}\n" for line in (f"/* {_comment(layer.name)} */", *layer.statements)]
 
 
-def _looped(loop: CLoop) -> list[str]:
-    head = f"    {{\n        int32_t step;\n        for (step = 0; step < {loop.steps}; step++) {{\n"
-    layers = [line for layer in loop.layers for line in _called(layer, "            ")]
-    return [f"    /* {_comment(loop.name)}: {loop.steps} steps */\n", head, *layers, "        }\n    }\n"]
+def _looped(loop: CLoop, depth: int = 0) -> list[str]:
+    indent, step = "        " * depth + "    ", COUNTERS[depth]
+    head = (f"{indent}{{\n{indent}    int32_t {step};\n"
+            f"{indent}    for ({step} = 0; {step} < {loop.steps}; {step}++) {{\n")
+    within = indent + "        "
+    layers = [
+        line for one in loop.layers
+        for line in (_called(one, within) if isinstance(one, CLayer) else _looped(one, depth + 1))
+    ]
+    comment = f"{indent}/* {_comment(loop.name)}: {loop.steps} steps */\n"
+    return [comment, head, *layers, f"{indent}    }}\n{indent}}}\n"]
 
 
 def _own(kind: str) -> str:

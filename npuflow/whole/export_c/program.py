@@ -15,14 +15,22 @@ import numpy as np
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import loops
+from npuflow.ir.loops import every_loop
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, Value
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout
 from npuflow.schedule.arrange import arrange
 from npuflow.whole.export_c.kernel import SourceWriter
 from npuflow.whole.export_c.network import IntegerNetwork
-from npuflow.whole.export_c.sequence import CallSequence, CLayer, CLoop, resolved, statements
+from npuflow.whole.export_c.sequence import (
+    COUNTERS,
+    CallSequence,
+    CLayer,
+    CLoop,
+    layer_count,
+    resolved,
+    statements,
+)
 from npuflow.whole.export_c.whole import Buffers, Storage, Unsuited, commands_of
 
 
@@ -68,7 +76,7 @@ def _lying_alike(graph: Graph, nodes: Sequence[Node]) -> Iterator[tuple[str, str
         side, first = node.op.border_of_loop, node.inputs[0]
         if side and (side != "carry" or graph.const(first) is None):
             yield first, node.outputs[0]
-    yield from ((one.now, one.last) for loop in loops(graph) for one in loop.carried)
+    yield from ((one.now, one.last) for loop in every_loop(graph) for one in loop.carried)
 
 
 def _works(graph: Graph, node: Node, numerics: Numerics, last: frozenset[str]) -> bool:
@@ -116,7 +124,7 @@ class CProgram:
     @property
     def layers(self) -> int:
         """Those of loops counted once."""
-        return sum(1 if isinstance(one, CLayer) else len(one.layers) for one in self.calls)
+        return sum(map(layer_count, self.calls))
 
     @property
     def constant_bytes(self) -> int:
@@ -155,10 +163,8 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
     def pointer(match: re.Match[str]) -> str:
         part, dtype = sequence.root(int(match[1])), match[3]
         item = np.dtype(dtype).itemsize
-        first, each = int(match[2]) + part.first // item, part.each // item
-        more = f" + {first}" if first else ""
-        if each:
-            more = f" + ({first} - step * {-each})" if each < 0 else f" + (step * {each}{more})"
+        first = int(match[2]) + part.first // item
+        more = _offset(first, [each // item for each in part.each])
         if part.of in constants:
             return f"NN_CONST_{constants[part.of]}{more}"
         if part.of in outside:
@@ -179,6 +185,18 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
         layout.bound,
         _state(graph, inputs, outputs),
     )
+
+
+def _offset(first: int, each: Sequence[int]) -> str:
+    """What is added to a pointer: `each` for every step of the outer and of the inner loop."""
+    counted = list(zip(COUNTERS, each, strict=True))
+    terms = [f"{name} * {n}" for name, n in counted if n > 0]
+    back = [f" - {name} * {-n}" for name, n in counted if n < 0]
+    if not terms and not back:
+        return f" + {first}" if first else ""
+    if first or not terms:
+        terms = [str(first), *terms] if back else [*terms, str(first)]
+    return f" + ({' + '.join(terms)}{''.join(back)})"
 
 
 def _state(

@@ -1,8 +1,8 @@
 """Layers and loops in the order of their calls, and the buffers that each call touches.
 
-A loop is a `for` over its steps. What a step reads of a tensor is a pointer that goes on from step to step,
-and what steps stack is made in its place. A carried value has a buffer of its own: its first value is copied
-there before the loop, and that of the next step when a step ends.
+A loop is a `for` over its steps, one in the body of another a `for` in that. What a step reads of a tensor is
+a pointer that goes on from step to step, and what steps stack is made in its place. A carried value has a
+buffer of its own: its first value is copied there before the loop, and the next step's when a step ends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from npuflow.base.errors import ModelError
 from npuflow.hw.target import Numerics
 from npuflow.ir.borders import LEAVES, border
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, loops
+from npuflow.ir.loops import Loop, borders, loops, side_of
+from npuflow.ir.nesting import DEEPEST
 from npuflow.ir.op import Node
 from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
 from npuflow.whole.export_c.whole import Storage, TensorCommand, commands_of, strides_of
+
+COUNTERS = ("step", "inner_step")         # of the outer loop and of one in its body
 
 
 @dataclass(frozen=True)
@@ -36,31 +39,33 @@ class CLoop:
 
     name: str
     steps: int
-    layers: tuple[CLayer, ...]
+    layers: tuple[CLayer | CLoop, ...]
 
 
 def statements(one: CLayer | CLoop) -> tuple[str, ...]:
-    return one.statements if isinstance(one, CLayer) else tuple(s for n in one.layers for s in n.statements)
+    return one.statements if isinstance(one, CLayer) else tuple(s for n in one.layers for s in statements(n))
+
+
+def layer_count(one: CLayer | CLoop) -> int:
+    """The layers of a loop, counted once."""
+    return 1 if isinstance(one, CLayer) else sum(map(layer_count, one.layers))
 
 
 def resolved(one: CLayer | CLoop, change: Callable[[str], str]) -> CLayer | CLoop:
     """The same with every statement changed."""
     if isinstance(one, CLayer):
-        return _changed(one, change)
-    return replace(one, layers=tuple(_changed(layer, change) for layer in one.layers))
-
-
-def _changed(layer: CLayer, change: Callable[[str], str]) -> CLayer:
-    return replace(layer, statements=tuple(map(change, layer.statements)))
+        return replace(one, statements=tuple(map(change, one.statements)))
+    return replace(one, layers=tuple(resolved(layer, change) for layer in one.layers))
 
 
 @dataclass(frozen=True)
 class StoragePart:
-    """Where a buffer lies in another one: at which byte at the first step, and by how many it goes on."""
+    """Where a buffer lies in another one: at which byte at the first step, and by how many it goes on in each
+    step of the outer and of the inner loop."""
 
     of: int
     first: int = 0
-    each: int = 0
+    each: tuple[int, ...] = (0,) * DEEPEST
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ class Laid:
 @dataclass
 class CallSequence:
     """Nodes as calls. `last`: the values whose channels lie innermost; `kept`: those in memory of the
-    caller's. `touched`: the buffers of each call; `bodies`: the first and the last call of each loop."""
+    caller's. `touched`: the buffers of each call; `bodies`: the first and the last call of each loop, those
+    of loops in a body before it; `depth`: loops around what is added."""
 
     graph: Graph
     w: SourceWriter
@@ -85,10 +91,15 @@ class CallSequence:
     parts: dict[int, StoragePart] = field(default_factory=dict)
     touched: list[set[int]] = field(default_factory=list)
     bodies: list[tuple[int, int]] = field(default_factory=list)
+    depth: int = 0
 
-    def every(self, nodes: Sequence[Node]) -> Iterator[CLayer | CLoop]:
-        """Nodes in an order that runs, those of a loop behind each other."""
-        owner = {self.graph.nodes[i].outputs: loop for loop in loops(self.graph) for i in loop.nodes}
+    def every(
+        self, nodes: Sequence[Node], within: Sequence[Loop] | None = None
+    ) -> Iterator[CLayer | CLoop]:
+        """Nodes in an order that runs, those of a loop behind each other. `within`: the loops, if not the
+        graph's."""
+        found = loops(self.graph) if within is None else within
+        owner = {self.graph.nodes[i].outputs: loop for loop in found for i in loop.nodes}
         for node in nodes:
             loop = owner.get(node.outputs)
             if loop is None:
@@ -113,27 +124,31 @@ class CallSequence:
     def loop(self, loop: Loop) -> Iterator[CLayer | CLoop]:
         """Its first values, the loop itself, and values that it leaves in memory of the caller's."""
         nodes = [self.graph.nodes[i] for i in loop.nodes]
-        body = [n for n in nodes if not border(n)[0]]
-        carried = {border(n)[1].index: n.outputs[0] for n in nodes if border(n)[0] == "carry"}
-        lasts = {border(n)[1].index: n for n in nodes if border(n)[0] == "last"}
-        first = [self._copy(n.inputs[0], n.outputs[0]) for n in nodes if border(n)[0] == "carry"]
+        body = [n for n in nodes if not side_of(n, loop)]
+        inner = {o for one in loop.inner for i in one.nodes for o in self.graph.nodes[i].outputs}
+        ends = list(borders(self.graph, loop))
+        carried = {own.index: n.outputs[0] for side, own, n in ends if side == "carry"}
+        lasts = {own.index: n for side, own, n in ends if side == "last"}
+        first = [self._copy(n.inputs[0], n.outputs[0]) for side, _, n in ends if side == "carry"]
         if first:
             yield self.layer(f"{loop.name}: what the first step has", first)
-        for node in nodes:
-            if border(node)[0] in ("slice", "capture"):
+        self.depth += 1
+        for side, _, node in ends:
+            if side in ("slice", "capture"):
                 self.parts[self.held(node.outputs[0]).storage.number] = self._part(node)
-        made = {o for n in body for o in n.outputs}
-        rows = [c for n in nodes if border(n)[0] == "stack" for c in self._row(n, made)]
+        made = {o for n in body for o in n.outputs} - inner
+        rows = [c for side, _, n in ends if side == "stack" for c in self._row(n, made)]
         begin = len(self.touched)
-        layers = [self.node(n) for n in body]
+        layers = list(self.every(body, loop.inner))
         layers.append(self.layer(f"{loop.name}: rows of this step", rows))
         layers.append(self.layer(f"{loop.name}: what the next step has", self._next(carried, lasts)))
+        self.depth -= 1
         if len(self.touched) > begin:
             self.bodies.append((begin, len(self.touched) - 1))
-            yield CLoop(loop.name, loop.steps, tuple(one for one in layers if one.statements))
-        ends = [c for k, n in lasts.items() if k in carried for c in self._ends(carried[k], n.outputs[0])]
-        if ends:
-            yield self.layer(f"{loop.name}: what the last step has", ends)
+            yield CLoop(loop.name, loop.steps, tuple(one for one in layers if statements(one)))
+        copies = [c for k, n in lasts.items() if k in carried for c in self._ends(carried[k], n.outputs[0])]
+        if copies:
+            yield self.layer(f"{loop.name}: what the last step has", copies)
 
     def held(self, value_id: str) -> Laid:
         """The buffer of a value, or of a constant."""
@@ -149,7 +164,8 @@ class CallSequence:
         found = StoragePart(number)
         while found.of in self.parts:
             part = self.parts[found.of]
-            found = StoragePart(part.of, found.first + part.first, found.each + part.each)
+            each = tuple(a + b for a, b in zip(found.each, part.each, strict=True))
+            found = StoragePart(part.of, found.first + part.first, each)
         return found
 
     def _part(self, node: Node) -> StoragePart:
@@ -159,7 +175,8 @@ class CallSequence:
         of, size = self.held(outer[0]).storage.number, self.held(inner[0]).storage.bytes
         if side == "capture":
             return StoragePart(of)
-        return StoragePart(of, (own.steps - 1) * size, -size) if own.reverse else StoragePart(of, 0, size)
+        first, step = ((own.steps - 1) * size, -size) if own.reverse else (0, size)
+        return StoragePart(of, first, tuple(step * (d == self.depth - 1) for d in range(DEEPEST)))
 
     def _row(self, node: Node, made: Container[str]) -> list[TensorCommand]:
         """What puts a step's result into its place: nothing, where it is made there."""
