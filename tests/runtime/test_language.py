@@ -76,12 +76,12 @@ def test_every_run_of_a_sequence_is_the_simulator_s(runtime: ctypes.CDLL, name: 
     own = decoder(name, chunk)
     with CProgram(runtime, own.program.to_bytes()) as one:
         assert (one.index.name, one.index.most, one.index.added) == (b"position", CONTEXT - chunk, chunk)
+        simulated = Simulated(own)
+        made = [simulated.run(TOKENS[at : at + chunk]) for at in range(0, CONTEXT, chunk)]
         for _ in range(2):
-            simulated = Simulated(own)
-            for at in range(0, CONTEXT, chunk):
+            for at, wanted in zip(range(0, CONTEXT, chunk), made, strict=True):
                 tokens = TOKENS[at : at + chunk]
                 assert one.index.position == at
-                wanted = simulated.run(tokens)
                 same(one, run(one, tokens), wanted, f"behind {at}")
             with pytest.raises(RuntimeFault, match="no room for a run") as fault:
                 run(one, tokens)

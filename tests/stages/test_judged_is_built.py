@@ -79,7 +79,7 @@ def test_the_ranges_that_win_a_search_are_judged_as_they_are_built(
 def test_the_widths_that_a_search_takes_are_judged_as_they_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = ('precision.strategy="greedy"', "precision.sqnr_db=40.0", "precision.samples=12")
+    sets = ('precision.strategy="greedy"', "precision.sqnr_db=40.0", "precision.samples=4")
     found = candidates(tmp_path, monkeypatch, *sets)
     (one,) = found["quantize"]
     assert one.scheme.overrides, "widths are chosen"
