@@ -195,7 +195,7 @@ def test_changed_programs_of_random_loops(seed: int, long_loops: None) -> None:
 def test_changed_recurrent_layers(name: str) -> None:
     """In front of, in and behind blocks: whatever has a hazard at some number is not proved."""
     make, _, target = CASES[name]
-    program = program_of(free_length(make, 20, target)[0], target)
+    program = program_of(free_length(make, 12, target)[0], target)
     assert proof_of_rounds(program).proved and not expansions(program)
     found = told_apart(program, 16, 1)
     assert not found[True, True]

@@ -30,7 +30,7 @@ def case() -> tuple[PlanRequest, Quantized]:
         one = subject(SEED)
     assert one is not None
     made = Quantized(quantised(one))
-    return PlanRequest(to_plan(made.graph), machine(one.target), one.target.numerics, 2), made
+    return PlanRequest(to_plan(made.graph), machine(one.target), one.target.numerics, 1), made
 
 
 def test_a_short_loop_takes_the_fewer_cycles(

@@ -72,6 +72,8 @@ def test_other_samples_that_verify_change_no_choice(recipe: Path) -> None:
     rng, rows = np.random.default_rng(0), np.load(recipe.parent / "calib.npz")["x"]
     planted = 0
     for name in divided.verify:
+        if planted == 3:
+            break
         at, kept = int(name.partition("#")[2]), rows.copy()
         for _ in range(40):                                # until one is among those that verify, too
             rows[at] = 100 * rng.normal(size=rows[at].shape)
