@@ -33,7 +33,7 @@ from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.search.finalists import Finalist
-from npuflow.search.plan import plan_network
+from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.whole_rows import whole_rows
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
@@ -61,6 +61,7 @@ class Decoder:
 
     graph: Graph
     target: Target
+    plan: TilingPlan
     program: Program
     chunk: int
 
@@ -75,6 +76,10 @@ class Decoder:
 
     def after(self, made: Mapping[str, Array]) -> Feeds:
         return {given: made[output] for output, given in self.graph.state}
+
+    def whole(self) -> Program:
+        """Of the same plan the program whose every run reads and writes all rows of the caches."""
+        return generate(reading_caches(self.graph), self.plan, self.target, indexed=False)
 
     def loaded(self, position: int) -> int:
         """Bytes of all loads of a run."""
@@ -107,7 +112,8 @@ def decoder(
     ranges = ranges_of(graph, feeds) | ranges
     placed = place(graph, target).on_npu
     made = quantize_graph(graph, placed, ranges, wanted, target.numerics, **types).graph
-    return Decoder(made, target, compiled(made, target), chunk)
+    plan = planned(made, target)
+    return Decoder(made, target, plan, generate(reading_caches(made), plan, target), chunk)
 
 
 @cache
@@ -124,10 +130,12 @@ def network(family: str | Path, chunk: int, context: int) -> tuple[Graph, Feeds]
     return graph, feeds
 
 
-def compiled(graph: Graph, target: Target, indexed: bool = True) -> Program:
-    planned = reading_caches(graph)
-    plan = plan_network(planned, machine(target), target.numerics, 3)
-    return generate(planned, plan, target, indexed=indexed)
+def planned(graph: Graph, target: Target) -> TilingPlan:
+    return plan_network(reading_caches(graph), machine(target), target.numerics, 3)
+
+
+def compiled(graph: Graph, target: Target) -> Program:
+    return generate(reading_caches(graph), planned(graph, target), target)
 
 
 @pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 7))
@@ -164,7 +172,7 @@ def test_rows_of_a_cache_of_8_bits_cost_half_as_much() -> None:
 
 def test_a_program_without_an_index_takes_as_long_as_it_does_for_a_full_cache() -> None:
     own = decoder("edge-8t", 1)
-    whole = compiled(own.graph, own.target, indexed=False)
+    whole = own.whole()
     assert "indices" not in whole.meta and not whole.stored
     assert own.cycles(0) < own.cycles(CONTEXT - 1) < timeline_of(whole, order_of(whole)).cycles
 
@@ -173,8 +181,7 @@ def test_rows_in_pieces_that_save_no_room_are_made_in_one() -> None:
     """Pieces of a value that is whole in local memory, as plans of long caches have them: more of them at
     some indices than at others."""
     own = decoder("bm1684x", 4)
-    graph = reading_caches(own.graph)
-    plan = plan_network(graph, machine(own.target), own.target.numerics, 3)
+    graph, plan = reading_caches(own.graph), own.plan
     topology = Topology(graph, machine(own.target), own.target.numerics)
     rows = whole_rows(topology, 3)
     assert rows is not None

@@ -21,7 +21,7 @@ from npuflow.program.container import Program
 from npuflow.program.packing.package import of_bytes, packed
 from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
-from tests.program.test_indices import CASES, CONTEXT, Decoder, compiled, decoder
+from tests.program.test_indices import CASES, CONTEXT, Decoder, decoder
 from tests.runtime.harness import COMPILERS, ROOT, CProgram, Options, RuntimeFault
 from tests.tiers import often
 
@@ -119,7 +119,7 @@ def file_of(family: str, target: str, indexed: bool = True) -> tuple[bytes, tupl
     reads and writes all rows of the caches."""
     one, four = (decoder(target, chunk, family, calibrated=4) for chunk in (1, 4))
     if not indexed:
-        one, four = (replace(o, program=compiled(o.graph, o.target, indexed=False)) for o in (one, four))
+        one, four = (replace(o, program=o.whole()) for o in (one, four))
     return packed({f"chunk={own.chunk}": own.program for own in (one, four)}).to_bytes(), (one, four)
 
 

@@ -12,7 +12,7 @@ import pytest
 from npuflow.program.container import Program
 from npuflow.program.packing.package import of_bytes, packed
 from npuflow.runner.context_model import context_model
-from tests.program.test_indices import Decoder, compiled
+from tests.program.test_indices import Decoder
 from tests.program.test_ring_rows import own
 from tests.runtime.harness import CProgram, RuntimeFault
 from tests.runtime.test_language import FULL, METADATA, Simulated, beside, run, same
@@ -31,7 +31,7 @@ def file_of(family: str, target: str, indexed: bool = True) -> tuple[bytes, tupl
     """Programs of one and of four tokens a run, of the same codes, in one file."""
     one, four = (own(family, target, chunk) for chunk in (1, 4))
     if not indexed:
-        one, four = (replace(o, program=compiled(o.graph, o.target, indexed=False)) for o in (one, four))
+        one, four = (replace(o, program=o.whole()) for o in (one, four))
     return packed({f"chunk={o.chunk}": o.program for o in (one, four)}).to_bytes(), (one, four)
 
 
