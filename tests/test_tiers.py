@@ -14,13 +14,15 @@ from tests.tiers import covering, tiered
 ROOT = Path(__file__).resolve().parent.parent
 CASES = """
 import pytest
-from tests.tiers import covering, tiered
+from tests.tiers import covering, spread, tiered
 PAIRS = [(a, b) for a in "xyz" for b in range(2)]
 @pytest.mark.parametrize(("a", "b"), tiered(PAIRS, covering("xyz", range(2))))
 def test_pairs(a, b): pass
 @pytest.mark.parametrize("first", tiered(range(4), 1))
 @pytest.mark.parametrize("name", "ab")
 def test_parts(name, first): pass
+@pytest.mark.parametrize(("a", "b"), spread("uvw", range(2)))
+def test_share(a, b): pass
 def test_brief(): pass
 """
 
@@ -42,7 +44,11 @@ def test_a_share_that_misses_cases_is_no_share(wrong) -> None:  # type: ignore[n
         wrong()
 
 
-SLOW = {"test_pairs[x-0]", "test_pairs[y-1]", "test_pairs[z-0]", "test_parts[a-0]", "test_parts[b-0]"}
+ALWAYS = {"test_brief", "test_share[u-0]", "test_share[v-1]", "test_share[w-0]"}
+SLOW = {
+    "test_pairs[x-0]", "test_pairs[y-1]", "test_pairs[z-0]", "test_parts[a-0]", "test_parts[b-0]",
+    "test_share[u-1]", "test_share[v-0]", "test_share[w-1]",
+}
 REST = {
     "test_pairs[x-1]", "test_pairs[y-0]", "test_pairs[z-1]",
     *(f"test_parts[{name}-{first}]" for name in "ab" for first in range(1, 4)),
@@ -51,7 +57,7 @@ REST = {
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
-    [((), {"test_brief"}), (("-m", "slow"), SLOW), (("-m", "campaign"), REST)],
+    [((), ALWAYS), (("-m", "slow"), SLOW), (("-m", "campaign"), REST)],
     ids=["by default", "slow", "campaign"],
 )
 def test_what_a_tier_runs(tmp_path: Path, words: tuple[str, ...], wanted: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import product
 from typing import Any, TypeVar
 
 import pytest
@@ -43,3 +44,13 @@ def covering(rows: Sequence[Row], columns: Sequence[Column], each: int = 1) -> l
     assert each <= len(columns) and each * len(rows) >= len(columns), "some columns have no row"
     turns = (columns[turn % len(columns)] for turn in range(each * len(rows)))
     return [(row, next(turns)) for row in rows for _ in range(each)]
+
+
+def spread(rows: Sequence[Row], columns: Sequence[Column], each: int = 1) -> list[Any]:
+    """The product of both as parameters of a test: what `covering` takes of it is run always, the others are
+    marked slow."""
+    always = covering(rows, columns, each)
+    return [
+        pytest.param(*pair, marks=() if pair in always else pytest.mark.slow)
+        for pair in product(rows, columns)
+    ]

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from npuflow.base import syntax
@@ -44,6 +45,7 @@ class ErrorEntry:
         return {"code": self.code, "area": self.about, **texts, **more}
 
 
+@cache
 def catalogue(only: str = "") -> dict[str, ErrorEntry]:
     """Code -> its entry, by area in the order of `AREAS`. `only`: a single code, for
     which few files are read."""

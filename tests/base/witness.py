@@ -1,6 +1,6 @@
 """Prints what keys are made of, for any Python from 3.11 on: needs the standard library alone.
 
-    python tests/base/witness.py ROOT      # a line for each value, source file and stage
+    python tests/base/witness.py ROOT [EVERY]      # a line for each value, source file and stage
 
 xxhash is replaced by a hash of the standard library, so that interpreters without it can be asked too: what
 is compared is the bytes that go into a digest, and these must be equal wherever a key is computed.
@@ -78,7 +78,8 @@ TRICKY = {
 }
 
 
-def lines(root: Path) -> Iterator[str]:
+def lines(root: Path, every: int) -> Iterator[str]:
+    """`every`: of files and stages, each so manieth alone, which takes as much less time."""
     from npuflow.base.code import entry_closure
     from npuflow.base.code_normal import syntax_digest
     from npuflow.base.digest import digest
@@ -88,9 +89,9 @@ def lines(root: Path) -> Iterator[str]:
     for name, text in TRICKY.items():
         if sys.version_info >= (3, 12) or "[T" not in text:
             yield f"text {name} {syntax_digest(ast.parse(text).body)}"
-    for path in sorted((root / "npuflow").rglob("*.py")):
+    for path in sorted((root / "npuflow").rglob("*.py"))[::every]:
         yield f"file {path.relative_to(root).as_posix()} {syntax_digest(ast.parse(path.read_bytes()).body)}"
-    for path in sorted((root / "npuflow/stages").glob("[!_]*.py")):
+    for path in sorted((root / "npuflow/stages").glob("[!_]*.py"))[::every]:
         closure = entry_closure(f"npuflow.stages.{path.stem}")
         yield f"stage {path.stem} {len(closure.definitions)} {digest(closure.definitions)}"
 
@@ -99,5 +100,5 @@ if __name__ == "__main__":
     sys.modules["xxhash"] = stand_in()
     place = Path(sys.argv[1]).resolve()
     sys.path.insert(0, str(place))
-    for line in lines(place):
+    for line in lines(place, int(sys.argv[2]) if len(sys.argv) > 2 else 1):
         print(line)

@@ -8,6 +8,7 @@ import pytest
 from npuflow.calibrators import CALIBRATORS, TAILS, Grid
 from npuflow.testing.calibrator import SIGNED, UNSIGNED, check, distributions, statistics_of
 from npuflow.tune.ranges.thresholds import LayerCalibration
+from tests.tiers import spread
 
 KINDS = ("normal", "laplace", "relu6", "skewed", "outlier")
 
@@ -81,8 +82,9 @@ def test_percentile_against_sorting(kind, percentile) -> None:
     assert lo == pytest.approx(min(0, low), rel=2**-8, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("grid", [SIGNED, UNSIGNED, Grid(4, True, True), Grid(4, False, False)])
+@pytest.mark.parametrize(
+    ("kind", "grid"), spread(KINDS, [SIGNED, UNSIGNED, Grid(4, True, True), Grid(4, False, False)])
+)
 def test_mse_is_near_the_best_of_an_exhaustive_search(kind, grid) -> None:
     raw = data(kind)
     lo, hi = CALIBRATORS["mse"]()(observed(raw), grid)

@@ -21,6 +21,7 @@ from npuflow.testing.stage import built
 from npuflow.whole.execute.executor import Executor
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES, Running
+from tests.tiers import often
 
 CONTEXT = 32
 NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
@@ -52,7 +53,7 @@ def recipe(folder: Path, target: str, numbers: str = "") -> Path:
     return folder / "net.toml"
 
 
-@pytest.mark.parametrize("target", sorted(NUMBERS))
+@pytest.mark.parametrize("target", often(sorted(NUMBERS), 2))
 def test_rows_are_rounded_once_and_stay(target: str, tmp_path: Path) -> None:
     """Codes of 8 bits with a scale for each head; the executor has the reference's bits."""
     done = built(recipe(tmp_path, target), tmp_path / "cache", "quantize")

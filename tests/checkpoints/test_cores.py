@@ -12,7 +12,7 @@ from npuflow.testing.stage import built
 from tests.checkpoints.random_llama import write_llama
 
 # more heads than cores
-SHAPE = {"width": 256, "feed": 256, "layers": 2, "heads": 9, "keys": 3, "size": 64, "tokens": 128}
+SHAPE = {"width": 256, "feed": 256, "layers": 1, "heads": 9, "keys": 3, "size": 64, "tokens": 128}
 RECIPE = """target = "xdna2"
 [model]
 path = "net"

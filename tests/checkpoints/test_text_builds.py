@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("place")
 
 LIGHT = {
     "unify.scales": "off", "correct.bias": "off", "precision.strategy": "none", "sequences.samples": "80",
-    "quantize.activations.bits": "16",
+    "quantize.activations.bits": "16", "tiling.level": "1",
 }
 CALIBRATION = "THE RIVER BEGINS AS MANY SMALL THINGS AT ONCE. RAIN FALLS ON A HILL, AND SINKS INTO THE SOIL."
 EVALUATION = "SNOW IS NOT SIMPLY FROZEN RAIN."

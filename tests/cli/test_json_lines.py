@@ -87,7 +87,7 @@ WORDS: dict[str, Callable[[Path], list[list[str]]]] = {
     ] + [["tiling", "net.toml", "--strategies"], ["parse", "net.toml", "--export", "parsed"]],
     "zoo": lambda at: [["net.toml", "--out", "zoo"]],
     "sweep": lambda at: [["net.toml", "--over", "tiling.level=[0, 1]", "--until", "tiling"]],
-    "target fit": lambda at: [["measured.csv", "model.npu"]],
+    "target fit": lambda at: [["measured.csv", "model.npu", "--only", "dma.setup_cycles"]],
     "targets": lambda at: [[], ["edge-4t"]],
     "verify": lambda at: [["model.npu", "golden", "--dump", "all.npz"]],
     "why": lambda at: [["quantize", "net.toml"], ["quantize", "net.toml", "--set", "quantize.trim=false"]],

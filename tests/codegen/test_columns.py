@@ -21,6 +21,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder
+from tests.tiers import spread
 
 FAST = Compute(
     array_rows=16, array_cols=4, depthwise_macs=4, vector_lanes=64, fill_cycles=4, command_cycles=1
@@ -56,8 +57,7 @@ def opcodes(program, *names: str) -> list:
     return [c for core in program.decoded for c in core if c.opcode in names]
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize(("window", "bits"), spread(WINDOWS, [8, 16]), ids=str)
 def test_any_window_as_planned_and_tiled_at_random(window: tuple, bits: int) -> None:
     graph, feed = network(window, bits)
     program = check_exact(graph, feed, TARGET)

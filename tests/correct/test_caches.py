@@ -13,6 +13,7 @@ from npuflow.run.state import zeros
 from npuflow.tune.correct.caches import BITS, FLAG, HeadScales, cache_scales, growing_caches, narrowed
 from tests.checkpoints.running import FAMILIES, Running
 from tests.networks.floats import Feed
+from tests.tiers import spread
 
 CONTEXT = 16
 NAMES = sorted(p.name for p in FAMILIES.iterdir() if (p / "config.json").exists())
@@ -28,8 +29,7 @@ def steps(graph: Graph, count: int) -> list[Feed]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize(("name", "chunk"), spread(NAMES, [1, 4]))
 def test_keys_and_values_of_every_layer_are_caches(name: str, chunk: int) -> None:
     graph, _ = Running(FAMILIES / name, context=CONTEXT).graph(chunk)
     wanted = {given for _, given in graph.state if given.startswith("cache.")}

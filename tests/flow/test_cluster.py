@@ -57,7 +57,7 @@ def test_threads_of_the_build_itself_have_a_dashboard_only_when_asked(
     """A dashboard takes half a second to start, which a short build would feel."""
     monkeypatch.setattr(executor, "BRIEF", 0.0)
     events: list[Event] = []
-    tables = {"source": {"count": 40}, "reading": {"sleep": 0.1}}
+    tables = {"source": {"count": 8}, "reading": {"sleep": 0.1}}
     toys.run(tmp_path / "cache", tables, jobs=2, dashboard=asked, on_event=events.append)
     (opened,) = [event for event in events if isinstance(event, Opened)]
     assert opened.workers == "2 threads"
@@ -157,7 +157,7 @@ def test_workers_of_a_cluster_that_are_paused_for_ever_end_the_build(
     from npuflow.flow import executor_cluster
 
     monkeypatch.setattr(executor_cluster, "PATIENCE", 2.0)
-    tables = {"source": {"count": 40}, "reading": {"keep": 270_000_000, "sleep": 0.1}}
+    tables = {"source": {"count": 24}, "reading": {"keep": 270_000_000, "sleep": 0.1}}
     limits = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "400MB", "silence_logs": 50}
     with LocalCluster(dashboard_address=":0", **limits) as cluster, pytest.raises(BuildError) as caught:
         toys.run(tmp_path / "cache", tables, scheduler=cluster.scheduler_address)

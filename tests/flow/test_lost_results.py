@@ -68,7 +68,10 @@ def workers(number: int) -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-@pytest.mark.parametrize(("count", "number"), [(2, 0), (1, 3)], ids=["first-step", "last-step"])
+@pytest.mark.parametrize(
+    ("count", "number"),
+    [pytest.param(2, 0, id="first-step", marks=pytest.mark.slow), pytest.param(1, 3, id="last-step")],
+)
 def test_a_result_that_dies_with_its_workers_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, number: int
 ) -> None:
@@ -93,7 +96,9 @@ def test_a_result_that_dies_with_a_process_of_the_build_is_made_again(
     assert far.ok and far.outputs == near.outputs
 
 
-@pytest.mark.parametrize("who", ["worker", "scheduler", "silent scheduler"])
+@pytest.mark.parametrize(
+    "who", ["worker", "scheduler", pytest.param("silent scheduler", marks=pytest.mark.slow)]
+)
 def test_results_that_nobody_can_give_any_more_end_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:

@@ -16,6 +16,7 @@ from npuflow.flow import store_remote
 from npuflow.flow.events import Event, Warned
 from npuflow.flow.store import Store
 from npuflow.flow.store_remote import connect
+from tests.tiers import spread
 
 TABLES = {"source": {"count": 9}}
 WAYS = ("flip", "truncate", "empty", "edit", "grow")
@@ -48,8 +49,7 @@ class Shared:
         return len(chosen)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("what", ["tar", "json"])
+@pytest.mark.parametrize(("way", "what"), spread(WAYS, ["tar", "json"]))
 def test_a_third_damaged_is_built_again_and_replaced(tmp_path: Path, way: str, what: str) -> None:
     shared = Shared(tmp_path)
     product = (tmp_path / "out1" / "table.bin").read_bytes()

@@ -231,6 +231,7 @@ def test_nothing_waits_for_a_search_that_is_not_asked_for(project: Path) -> None
     assert "turned" not in result.refs and "sequential" in result.refs
 
 
+@pytest.mark.slow
 def test_cycles_of_points_and_of_what_is_taken_are_those_of_their_plans(project: Path) -> None:
     sets = ("precision.minimise='cycles'", "precision.activations=[8, 16]", "precision.points=3")
 

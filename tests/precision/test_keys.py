@@ -90,6 +90,7 @@ def test_off_and_on_again(project: Path) -> None:
     assert ran(project) == {}
 
 
+@pytest.mark.slow
 def test_one_worker_and_two_choose_the_same(project: Path) -> None:
     sets = ("data.count=32",)
     more = {"until": "verdict", "out": project / "out"}

@@ -141,7 +141,7 @@ def test_cycles_are_those_of_a_published_simulator(
     assert found.total == pytest.approx(theirs, rel=0.001)
 
 
-@pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
 def test_the_path_spends_every_cycle_once(path: Path) -> None:
     target = load(path)
     graph, _ = mixed(target.numerics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import pytest
@@ -61,6 +62,14 @@ def program_in_chunks(graph: Graph, size: int) -> Program:
     return Program.from_bytes(generate(few, plan, TARGET).to_bytes())
 
 
+@cache
+def made(name: str, most: int, size: int = CHUNK) -> tuple[Graph, dict[str, Array], Program]:
+    """A network for so many steps, an input and its program in chunks, made once: no test changes them."""
+    make = NETWORKS.get(name, free_lengths.skipping)
+    graph, feeds, _ = free_length(make, most, TARGET, zeros=name in ZEROS)
+    return graph, feeds, program_in_chunks(graph, size)
+
+
 def sample(graph: Graph, feeds: Mapping[str, Array], steps: int) -> dict[str, Array]:
     """Noise of so many steps, and filling."""
     (length,), rng = graph.lengths, np.random.default_rng(steps)
@@ -85,9 +94,7 @@ def check_lengths(graph: Graph, feeds: Mapping[str, Array], program: Program, le
 
 
 def check_all(name: str, most: int, lengths: list[int]) -> None:
-    make = NETWORKS.get(name, free_lengths.skipping)
-    graph, feeds, _ = free_length(make, most, TARGET, zeros=name in ZEROS)
-    program = program_in_chunks(graph, CHUNK)
+    graph, feeds, program = made(name, most)
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, TARGET.numerics, [feeds])
     assert not [c for c in checks if c.different or c.executor]
@@ -95,12 +102,12 @@ def check_all(name: str, most: int, lengths: list[int]) -> None:
     check_lengths(graph, feeds, program, lengths)
 
 
-@pytest.mark.parametrize("name", often(NETWORKS, 3))
+@pytest.mark.parametrize("name", often(NETWORKS, 6))
 def test_programs_in_chunks_give_the_bits_of_whole_layers(name: str) -> None:
     check_all(name, MOST, [1, 7, 40, 41, MOST - 1, MOST])
 
 
-@pytest.mark.parametrize("name", often(REST, 3))
+@pytest.mark.parametrize("name", often(REST, 9))
 def test_chunks_need_not_divide_the_most_steps(name: str) -> None:
     check_all(name, *REST[name])
 
@@ -131,9 +138,10 @@ def test_layers_that_work_step_by_step_are_loops(name: str) -> None:
 
 
 def test_a_shorter_run_takes_less_time_in_chunks() -> None:
-    graph, *_ = free_length(free_lengths.lstm, MOST, TARGET)
-    whole, parts = (program_in_chunks(graph, size) for size in (0, CHUNK))
-    few = [p.at({graph.lengths[0].name: 8}) for p in (whole, parts)]
+    few = [
+        program.at({graph.lengths[0].name: 8})
+        for graph, _, program in (made("lstm", MOST, 0), made("lstm", MOST))
+    ]
     mine, theirs = (timeline_of(p, order_of(p)).cycles for p in few)
     assert theirs < mine
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from npuflow.base.errors import DataError, ModelError, UsageError
 from npuflow.hw.encode import Words, decode, decode_all, disassemble, encode
 from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
@@ -37,6 +39,14 @@ CASES: dict[str, Case] = {
     ),
     "rnn, given states, four cores": (lambda n: layer("RNN", steps=n, states="input"), 19, CORES),
 }
+
+
+@cache
+def made(name: str) -> tuple[Graph, dict[str, Array], Program]:
+    """The network of a case, an input and its program, made once: no test changes them."""
+    make, most, target = CASES[name]
+    graph, feeds, _ = free_length(make, most, target)
+    return graph, feeds, program_of(graph, target)
 
 
 def block(count: int = 5, **said: int) -> Words:
@@ -114,9 +124,8 @@ def test_a_block_in_a_block_reads_nothing() -> None:
 
 @pytest.mark.parametrize("name", often(list(CASES), 4))
 def test_every_number_of_steps_gives_what_the_network_of_that_length_gives(name: str) -> None:
-    make, most, target = CASES[name]
-    graph, feeds, _ = free_length(make, most, target)
-    program = program_of(graph, target)
+    _, most, target = CASES[name]
+    graph, feeds, program = made(name)
     (length,) = program.meta["lengths"]
     assert hazards_of(program, order_of(program)) == ()
     reference, runner = Interpreter(graph, target.numerics), ProgramRunner(program)
@@ -149,18 +158,16 @@ def padded(feeds: dict[str, Array], name: str, steps: int) -> dict[str, Array]:
 def test_a_run_has_the_codes_of_the_network_built_for_its_length(steps: int) -> None:
     """With the ranges of the longest: also those of a state behind its last step."""
     make, most, target = CASES["lstm, both directions"]
-    graph, feeds, ranges = free_length(make, most, target)
+    _, feeds, ranges = free_length(make, most, target)
     other, given, _ = free_length(make, steps, target, ranges)
     wanted = Interpreter(other, target.numerics).run({**given, "x": feeds["x"][:steps]})
-    found = ProgramRunner(program_of(graph, target)).run({"x": feeds["x"][:steps]})
+    found = ProgramRunner(made("lstm, both directions")[-1]).run({"x": feeds["x"][:steps]})
     for value, array in wanted.items():
         np.testing.assert_array_equal(found[value][: len(array)], array, err_msg=value)
 
 
 def test_filling_reaches_no_result() -> None:
-    make, most, target = CASES["lstm, both directions"]
-    graph, feeds, _ = free_length(make, most, target)
-    program = program_of(graph, target)
+    _, feeds, program = made("lstm, both directions")
     runner, name = ProgramRunner(program), program.meta["lengths"][0]["input"]
     found = [
         runner.run({**feeds, "x": np.concatenate([feeds["x"][:7], filling]), name: wanted_steps(feeds, 7)})
@@ -172,9 +179,8 @@ def test_filling_reaches_no_result() -> None:
 
 
 def test_samples_of_several_lengths_run_together() -> None:
-    make, most, target = CASES["lstm, both directions"]
-    graph, feeds, _ = free_length(make, most, target)
-    runner = ProgramRunner(program_of(graph, target), batch=3)
+    _, feeds, program = made("lstm, both directions")
+    runner = ProgramRunner(program, batch=3)
     samples = [{"x": feeds["x"][:steps]} for steps in (3, 18, 9)]
     alone = [runner.run(sample) for sample in samples]
     for one, other, sample in zip(runner.run_many(samples), alone, samples, strict=True):
@@ -185,16 +191,14 @@ def test_samples_of_several_lengths_run_together() -> None:
 
 @pytest.mark.parametrize(("steps", "said"), [(0, "T = 0"), (17, "T = 17: the program runs 1 to 16 steps")])
 def test_a_length_out_of_range_is_one_error(steps: int, said: str) -> None:
-    make, most, target = CASES["lstm"]
-    graph, feeds, _ = free_length(make, most, target)
-    runner = ProgramRunner(program_of(graph, target))
+    _, feeds, program = made("lstm")
+    runner = ProgramRunner(program)
     with pytest.raises(DataError, match=said):
         runner.run({"x": np.zeros((steps, *feeds["x"].shape[1:]), np.float32)})
 
 
 def test_a_program_reads_its_rounds_only_where_a_length_lies() -> None:
-    make, most, target = CASES["lstm"]
-    program = program_of(free_length(make, most, target)[0], target)
+    program = made("lstm")[-1]
     lines = [disassemble(decode(row)) for row in program.stored[0]]
     assert any(REPEAT in line and "most=16" in line for line in lines)
     meta = {**program.meta, "lengths": [{**program.meta["lengths"][0], "address": 0}]}
@@ -203,7 +207,6 @@ def test_a_program_reads_its_rounds_only_where_a_length_lies() -> None:
 
 
 def test_an_epcontext_model_has_one_shape_and_is_refused() -> None:
-    make, most, target = CASES["lstm"]
     with pytest.raises(UsageError, match="any length") as fault:
-        context_model(program_of(free_length(make, most, target)[0], target))
+        context_model(made("lstm")[-1])
     assert fault.value.code == "NF-USAGE-383"

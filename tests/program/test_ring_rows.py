@@ -27,7 +27,8 @@ CASES = [
 
 
 def own(family: str, name: str, chunk: int = 1, narrow: bool = False) -> Decoder:
-    return decoder(name, chunk, family, context=CONTEXT, narrow=narrow)
+    """With the ranges of four tokens a run, as files of both have it: tests of the C runtime share them."""
+    return decoder(name, chunk, family, context=CONTEXT, narrow=narrow, calibrated=4)
 
 
 def stored(one: Decoder, position: int) -> list[int]:
@@ -41,7 +42,7 @@ def stored(one: Decoder, position: int) -> list[int]:
     return [c.number("element") * prod(c.vector("dims")) for c in mine]
 
 
-@pytest.mark.parametrize(("family", "name", "chunk"), often(CASES, 3))
+@pytest.mark.parametrize(("family", "name", "chunk"), often(CASES, 6))
 @pytest.mark.parametrize("narrow", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_run_over_three_turns_is_the_reference_s(
     family: str, name: str, chunk: int, narrow: bool
@@ -61,7 +62,7 @@ def test_every_run_over_three_turns_is_the_reference_s(
             assert hazards_of(part, order_of(part)) == ()
 
 
-@pytest.mark.parametrize("family", ["mistral", "gemma3"])
+@pytest.mark.parametrize("family", often(["mistral", "gemma3"], 2))
 def test_a_token_stores_one_row_and_more_store_the_ring(family: str) -> None:
     one, more = own(family, "edge-8t"), own(family, "edge-8t", 4)
     heads, size = 2, 16
@@ -72,10 +73,10 @@ def test_a_token_stores_one_row_and_more_store_the_ring(family: str) -> None:
 
 def test_what_a_run_reads_does_not_grow_with_the_position() -> None:
     """Where all layers have windows, and beside layers without them whose rows alone grow."""
-    rings, mixed = own("mistral", "edge-8t"), own("gemma3", "edge-8t")
+    rings, mixed = own("mistral", "edge-8t"), own("gemma3", "bm1684x", 4)
     assert len({rings.loaded(position) for position in (0, 15, 16, 47)}) == 1
     assert rings.cycles(0) == rings.cycles(47)
-    growth = mixed.loaded(47) - mixed.loaded(0)
+    growth = mixed.loaded(44) - mixed.loaded(0)
     (whole,) = {tuple(e["shape"]) for e in mixed.program.meta["inputs"] if e["shape"][2:3] == [CONTEXT]}
     assert 0 < growth < 3 * 2 * prod(whole) * 2
 

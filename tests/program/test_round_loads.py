@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -69,6 +70,17 @@ def planned(graph: Graph, target: Target, without: Sequence[str] = ()) -> Tiling
     return plan_network(rolled(graph), machine(target), target.numerics, without=without)
 
 
+@cache
+def network(kind: str) -> tuple[Graph, dict[str, Array]]:
+    """The integer graph of two layers and an input, made once: no test changes them."""
+    return quantised(stacked(kind), WIDE)
+
+
+@cache
+def plan_of(kind: str, *without: str) -> TilingPlan:
+    return planned(network(kind)[0], WIDE, without)
+
+
 def proved(graph: Graph, wanted: Graph, plan: TilingPlan, feeds: dict[str, Array], target: Target) -> Program:
     """The program of a plan, which gives what another graph does, without hazards."""
     program = Program.from_bytes(generate(rolled(graph), plan, target).to_bytes())
@@ -83,8 +95,8 @@ def proved(graph: Graph, wanted: Graph, plan: TilingPlan, feeds: dict[str, Array
 
 @pytest.mark.parametrize("kind", often(["LSTM", "GRU", "RNN"], 2))
 def test_rounds_load_constants_of_what_follows(kind: str) -> None:
-    graph, feeds = quantised(stacked(kind), WIDE)
-    plan, later = planned(graph, WIDE), planned(graph, WIDE, ["under loops"])
+    graph, feeds = network(kind)
+    plan, later = plan_of(kind), plan_of(kind, "under loops")
     assert plan.early and not later.early and plan.cycles < later.cycles
     program = proved(graph, graph, plan, feeds, WIDE)
     before = generate(rolled(graph), later, WIDE)
@@ -102,8 +114,8 @@ def test_rounds_load_constants_of_what_follows(kind: str) -> None:
 
 
 def test_parts_in_few_sizes_are_tried_in_networks_with_loops() -> None:
-    graph, feeds = quantised(stacked("LSTM"), WIDE)
-    plan, without = planned(graph, WIDE), planned(graph, WIDE, ["few sizes"])
+    graph, feeds = network("LSTM")
+    plan, without = plan_of("LSTM"), plan_of("LSTM", "few sizes")
     own = [t for t in plan.tried if t.origin.endswith(", few sizes")]
     assert own and not any("few sizes" in t.origin for t in without.tried)
     assert plan.cycles == min(without.cycles, *(t.cycles for t in own if t.cycles))
@@ -168,8 +180,8 @@ def test_only_products_whose_weights_have_room_are_made_in_a_loop() -> None:
 
 
 def test_a_plan_with_products_in_loops_keeps_the_bounds_of_the_network() -> None:
-    graph, feeds = quantised(stacked(), WIDE)
-    before = planned(graph, WIDE)
+    graph, feeds = network("LSTM")
+    before = plan_of("LSTM")
     found = with_products_in_loops(before, graph, machine(WIDE), lambda g: planned(g, WIDE))
     assert found.by_step and found.cycles < before.cycles and found.bounds == before.bounds
     proved(made_by_step(graph, found.by_step), graph, found, feeds, WIDE)

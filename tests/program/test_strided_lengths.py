@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -96,12 +96,12 @@ def check(case: Case, most: int, lengths: list[int], size: int = 0) -> None:
     assert short < whole
 
 
-@pytest.mark.parametrize("name", often(NETWORKS, 2))
+@pytest.mark.parametrize("name", often(NETWORKS, 4))
 def test_programs_behind_strides_give_the_bits_of_each_length(name: str) -> None:
     check(NETWORKS[name], MOST, sorted({NETWORKS[name][1], 7, 31, 40, 41, 42, 43, MOST - 1, MOST}))
 
 
-@pytest.mark.parametrize(("name", "most"), often(product(NETWORKS, (2 * MOST, 2 * MOST + 1, 199)), 5))
+@pytest.mark.parametrize(("name", "most"), often(product(NETWORKS, (2 * MOST, 2 * MOST + 1, 199)), 8))
 def test_strided_layers_run_in_chunks(name: str, most: int) -> None:
     make, least, count, zeros = NETWORKS[name]
     graph, *_ = free_length(make, most, TARGET, zeros=zeros, least=least)
@@ -114,10 +114,15 @@ def test_strided_layers_run_in_chunks(name: str, most: int) -> None:
     check(NETWORKS[name], most, sorted({least, 7, 47, 48, 49, most // 2, most - 1, most}), sizes[-1])
 
 
+@cache
+def strided_program() -> Program:
+    graph, *_ = free_length(free_lengths.strided_gru, 24, TARGET)
+    return program_in_chunks(graph, 0)
+
+
 @pytest.mark.parametrize("strides", [{"y": [0, 1]}, {"y": [2, 2]}, {"y": [2]}, {"z": [2, 1]}, [2, 1]])
 def test_metadata_of_other_strides_are_an_error(strides: object) -> None:
-    graph, *_ = free_length(free_lengths.strided_gru, 24, TARGET)
-    program = program_in_chunks(graph, 0)
+    program = strided_program()
     (length,) = program.meta["lengths"]
     broken = {**program.meta, "lengths": [{**length, "strides": strides}]}
     with pytest.raises(ModelError, match=r"step"):

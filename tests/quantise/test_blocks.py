@@ -36,7 +36,7 @@ DECIBELS = {
 }
 
 
-@pytest.mark.parametrize("mode", often(BLOCKS, 3))
+@pytest.mark.parametrize("mode", often(BLOCKS, 5))
 def test_a_whole_network_has_the_same_bits_in_every_tiling(mode) -> None:
     graph, arrays, _ = network()
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS)

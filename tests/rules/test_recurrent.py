@@ -181,7 +181,7 @@ def test_what_stays(data: bytes, reason: str) -> None:
     assert refused(done, rule) == reason
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     op=st.sampled_from(sorted(GATES)),
     direction=st.sampled_from(["forward", "reverse", "bidirectional"]),

@@ -9,6 +9,7 @@ from npuflow.run.interpret import interpret
 from npuflow.testing.op import check_program
 from tests.networks.onnx_text import TARGET, model, normal, ops, refused, rewritten
 from tests.rules.test_lookups import quantised
+from tests.tiers import spread
 
 FORMS = ["none", "add", "max", "min", "mul"]
 ONCE = np.array([4, -6, 3])  # each row once: without a reduction, twice is not defined
@@ -38,8 +39,7 @@ def test_rows_by_a_list_of_indices(form: str) -> None:
     check(data, {"x": normal(1, 6, 4), "i": picks, "u": normal(2, 3, 4)})
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("form", "axis"), spread(FORMS, [0, 1, 2]))
 def test_elements_along_an_axis(form: str, axis: int) -> None:
     """Along fewer places of the other dimensions than the data has."""
     picks = [2, 3, 2]

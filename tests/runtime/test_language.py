@@ -21,7 +21,7 @@ from npuflow.program.container import Program
 from npuflow.program.packing.package import of_bytes, packed
 from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
-from tests.program.test_indices import CASES, CONTEXT, Decoder, compiled, decoder
+from tests.program.test_indices import CASES, CONTEXT, Decoder, decoder
 from tests.runtime.harness import COMPILERS, ROOT, CProgram, Options, RuntimeFault
 from tests.tiers import often
 
@@ -76,12 +76,12 @@ def test_every_run_of_a_sequence_is_the_simulator_s(runtime: ctypes.CDLL, name: 
     own = decoder(name, chunk)
     with CProgram(runtime, own.program.to_bytes()) as one:
         assert (one.index.name, one.index.most, one.index.added) == (b"position", CONTEXT - chunk, chunk)
+        simulated = Simulated(own)
+        made = [simulated.run(TOKENS[at : at + chunk]) for at in range(0, CONTEXT, chunk)]
         for _ in range(2):
-            simulated = Simulated(own)
-            for at in range(0, CONTEXT, chunk):
+            for at, wanted in zip(range(0, CONTEXT, chunk), made, strict=True):
                 tokens = TOKENS[at : at + chunk]
                 assert one.index.position == at
-                wanted = simulated.run(tokens)
                 same(one, run(one, tokens), wanted, f"behind {at}")
             with pytest.raises(RuntimeFault, match="no room for a run") as fault:
                 run(one, tokens)
@@ -119,7 +119,7 @@ def file_of(family: str, target: str, indexed: bool = True) -> tuple[bytes, tupl
     reads and writes all rows of the caches."""
     one, four = (decoder(target, chunk, family, calibrated=4) for chunk in (1, 4))
     if not indexed:
-        one, four = (replace(o, program=compiled(o.graph, o.target, indexed=False)) for o in (one, four))
+        one, four = (replace(o, program=o.whole()) for o in (one, four))
     return packed({f"chunk={own.chunk}": own.program for own in (one, four)}).to_bytes(), (one, four)
 
 

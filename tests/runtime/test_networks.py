@@ -34,6 +34,7 @@ from tests.program.test_round_loads import WIDE, stacked
 from tests.program.test_strided_lengths import MOST, NETWORKS
 from tests.rules.test_recurrent import layer
 from tests.runtime.harness import CProgram, RuntimeFault, codes_of, differing, simulated
+from tests.tiers import often
 
 USAGE, NETWORK = 1, 12
 
@@ -107,7 +108,7 @@ def test_a_program_of_any_length_runs_the_steps_it_is_told(runtime: ctypes.CDLL,
                 np.testing.assert_array_equal(real[:cut], wanted[port][:cut], err_msg=said)
 
 
-@pytest.mark.parametrize("name", ["two strides, both directions", "no border"])
+@pytest.mark.parametrize("name", often(["no border", "two strides, both directions"], 2))
 def test_outputs_behind_strides_have_the_steps_that_are_told(runtime: ctypes.CDLL, name: str) -> None:
     make, least, count, zeros = NETWORKS[name]
     graph, feeds, _ = free_length(make, MOST, TARGET, zeros=zeros, least=least)

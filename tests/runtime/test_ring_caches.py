@@ -12,14 +12,15 @@ import pytest
 from npuflow.program.container import Program
 from npuflow.program.packing.package import of_bytes, packed
 from npuflow.runner.context_model import context_model
-from tests.program.test_indices import Decoder, compiled, decoder
+from tests.program.test_indices import Decoder
+from tests.program.test_ring_rows import own
 from tests.runtime.harness import CProgram, RuntimeFault
 from tests.runtime.test_language import FULL, METADATA, Simulated, beside, run, same
 
 CONTEXT, ROWS = 48, 16
 WINDOWS = {"mistral": 7, "gemma3": 6}
 TOKENS = np.random.default_rng(2).integers(3, 80, CONTEXT).tolist()
-FIRST = [("gemma3", "edge-8t"), ("mistral", "bm1684x")]
+FIRST = [("gemma3", "bm1684x"), ("mistral", "edge-8t")]
 LONG = [pytest.param(f, t, marks=pytest.mark.slow) for f in WINDOWS for t in ("edge-8t", "bm1684x")
         if (f, t) not in FIRST]
 SPLITS = ((1, 4, 4, 1, 1, 4, 4, 1) * 2 + (4, 4), (4,) * 12, (1,) * 20 + (4,) * 7)
@@ -28,10 +29,10 @@ SPLITS = ((1, 4, 4, 1, 1, 4, 4, 1) * 2 + (4, 4), (4,) * 12, (1,) * 20 + (4,) * 7
 @cache
 def file_of(family: str, target: str, indexed: bool = True) -> tuple[bytes, tuple[Decoder, Decoder]]:
     """Programs of one and of four tokens a run, of the same codes, in one file."""
-    one, four = (decoder(target, chunk, family, context=CONTEXT, calibrated=4) for chunk in (1, 4))
+    one, four = (own(family, target, chunk) for chunk in (1, 4))
     if not indexed:
-        one, four = (replace(o, program=compiled(o.graph, o.target, indexed=False)) for o in (one, four))
-    return packed({f"chunk={own.chunk}": own.program for own in (one, four)}).to_bytes(), (one, four)
+        one, four = (replace(o, program=o.whole()) for o in (one, four))
+    return packed({f"chunk={o.chunk}": o.program for o in (one, four)}).to_bytes(), (one, four)
 
 
 @pytest.mark.parametrize("indexed", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -87,7 +88,7 @@ def test_a_state_goes_back_as_far_as_the_rings_hold(runtime: ctypes.CDLL, family
 
 
 def test_rings_that_cannot_be_are_refused_when_the_file_is_opened(runtime: ctypes.CDLL) -> None:
-    _, (decode, _) = file_of("mistral", "bm1684x")
+    _, (decode, _) = file_of("mistral", "edge-8t")
     program = decode.program
     (ring,), (index,) = program.meta["rings"], program.meta["indices"]
     for changed, said in (
@@ -105,9 +106,8 @@ def test_rings_that_cannot_be_are_refused_when_the_file_is_opened(runtime: ctype
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_the_program_of_an_epcontext_node_is_given_rings_and_index(runtime: ctypes.CDLL, chunk: int) -> None:
     """It keeps no state, so that it knows of no turn: what ONNX Runtime gives a node."""
-    _, both = file_of("mistral", "bm1684x")
-    own = both[chunk == 4]
-    program = of_bytes(context_model(own.program).context)
+    _, both = file_of("mistral", "edge-8t")
+    program = of_bytes(context_model(both[chunk == 4].program).context)
     assert isinstance(program, Program) and "state" not in program.meta and "rings" not in program.meta
     with CProgram(runtime, program.to_bytes()) as one:
         assert ("position" in one.inputs) is (chunk == 1)

@@ -103,7 +103,7 @@ def test_commands_are_those_of_the_jobs(seed: int) -> None:
 def test_accesses_of_what_was_never_touched_are_those_of_what_it_replaced() -> None:
     old = Allocation(0, 64, 64, (), 1, ())
     above: Allocation = old
-    for _ in range(5000):                       # slots that were renewed and not used: no recursion
+    for _ in range(1500):                       # slots that were renewed and not used: no recursion
         above = Allocation(0, 64, 64, (), 1, (above, old))
     local = LocalAccesses()
     local[old].touch(None, 3, 7, True)

@@ -43,7 +43,9 @@ def test_the_plan_says_what_each_strategy_found(target: Target) -> None:
     assert typed(TilingPlan, plain(plan)) == plan
 
 
-@pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])
+@pytest.mark.parametrize(
+    "target", [pytest.param(ONE, id="one core", marks=pytest.mark.slow), pytest.param(TWO, id="two cores")]
+)
 def test_each_can_be_left_out(target: Target) -> None:
     """The winner too: the next best is taken, and its program is as exact."""
     best = planned(target)

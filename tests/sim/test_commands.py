@@ -56,7 +56,7 @@ def agree(program, seed: int) -> None:
 
 
 @pytest.mark.parametrize("opcode", sorted(MAKERS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_command_means_what_the_document_says(opcode: str, seed: int) -> None:
     case = random_case(seed, opcode)
@@ -70,7 +70,7 @@ def test_a_bias_next_to_the_end_of_64_bits() -> None:
 
 
 @pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "GROUPMATMUL", "REDUCE"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_sums_that_never_reach_memory(opcode: str, seed: int) -> None:
     """Two commands add up, REQUANT reads, only y is stored: the accumulator lives outside the byte arrays."""

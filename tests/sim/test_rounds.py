@@ -183,7 +183,7 @@ def test_programs_of_random_loops_are_proved(seed: int, long_loops: None) -> Non
         assert proof_of_rounds(other).proved == (not expansions(other))
 
 
-@pytest.mark.parametrize("seed", often(LOOPS, 2))
+@pytest.mark.parametrize("seed", often(LOOPS, 3))
 def test_changed_programs_of_random_loops(seed: int, long_loops: None) -> None:
     program = rolled_program(seed)
     for late in (0, 1):
@@ -195,7 +195,7 @@ def test_changed_programs_of_random_loops(seed: int, long_loops: None) -> None:
 def test_changed_recurrent_layers(name: str) -> None:
     """In front of, in and behind blocks: whatever has a hazard at some number is not proved."""
     make, _, target = CASES[name]
-    program = program_of(free_length(make, 20, target)[0], target)
+    program = program_of(free_length(make, 12, target)[0], target)
     assert proof_of_rounds(program).proved and not expansions(program)
     found = told_apart(program, 16, 1)
     assert not found[True, True]
@@ -213,7 +213,7 @@ def told_apart(program: Program, tries: int, seed: int) -> Counter[tuple[bool, b
     return found
 
 
-@pytest.mark.parametrize("name", often(["conv_gru", "both_ways", "two_layers", "pooled"], 2))
+@pytest.mark.parametrize("name", often(["conv_gru", "both_ways", "two_layers", "pooled"], 4))
 def test_chunks_are_proved(name: str) -> None:
     graph, _, _ = free_length(getattr(free_lengths, name), 96, TARGET)
     program = program_in_chunks(graph, 8)

@@ -46,6 +46,7 @@ def test_a_plan_in_chunks_is_hardly_slower_at_the_most_steps_and_faster_at_few()
     assert np.mean(np.divide(times[1], times[0])) < 1
 
 
+@pytest.mark.slow
 def test_a_prime_number_of_steps_has_chunks() -> None:
     _, whole, made = taken(193, Tiling(), 64)
     assert 193 % made.plan.chunk and not whole.plan.chunk

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,9 +53,17 @@ def project(folder: Path, function: str = FUNCTION) -> Path:
     return folder / "pair.toml"
 
 
-def test_the_second_is_calibrated_and_scored_on_what_the_function_makes(tmp_path: Path) -> None:
-    recipe = project(tmp_path)
-    ended = built(recipe)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """The recipe, built, and how its steps ended."""
+    recipe = project(tmp_path_factory.mktemp("made"))
+    return recipe, built(recipe)
+
+
+def test_the_second_is_calibrated_and_scored_on_what_the_function_makes(
+    made: tuple[Path, dict[str, dict[str, Any]]]
+) -> None:
+    (recipe, ended), tmp_path = made, made[0].parent
     session, x = session_of(tmp_path / "encoder.onnx"), np.load(tmp_path / "x.npz")["x"]
     want = [
         (value, row[:4]) for row in x for value in session.run(["h"], {"x": row[None]})[0][0] if value > 0
@@ -73,9 +83,11 @@ def test_the_second_is_calibrated_and_scored_on_what_the_function_makes(tmp_path
     assert read["y"].shape == (1, 3)
 
 
-def test_another_function_runs_what_reads_it(tmp_path: Path) -> None:
-    recipe = project(tmp_path)
-    built(recipe)
+def test_another_function_runs_what_reads_it(
+    made: tuple[Path, dict[str, dict[str, Any]]], tmp_path: Path
+) -> None:
+    shutil.copytree(made[0].parent, tmp_path, dirs_exist_ok=True)
+    recipe = tmp_path / made[0].name
     (tmp_path / "parts.py").write_text(FUNCTION.replace("value > 0", "value > 0.5"))
     again = built(recipe)
     assert again["reader"]["statistics"] == again["finder"]["component_outputs"] == "ran"
@@ -102,7 +114,7 @@ def test_what_a_function_may_do_wrong(tmp_path: Path) -> None:
     assert "no file" in failure(project(tmp_path), "--set", f"{KEY}='python:part.py:parts'")
 
 
-def test_what_cannot_be_wired(tmp_path: Path) -> None:
+def test_what_cannot_be_wired(made: tuple[Path, dict[str, dict[str, Any]]], tmp_path: Path) -> None:
     recipe = project(tmp_path)
     assert faults(recipe, RECIPE.replace('"python:parts.py:parts"', "7"))["NF-RECIPE-185"].where.line == 6
     other = '[components.other]\nmodel.path = "encoder.onnx"\ndata = { source = "x.npz" }\n'
@@ -114,6 +126,5 @@ def test_what_cannot_be_wired(tmp_path: Path) -> None:
     words = ["eval", str(recipe), "--cache", str(tmp_path / "cache")]
     fault = CliRunner().invoke(application(), words).exception
     assert isinstance(fault, UsageError) and fault.code == "NF-USAGE-423"
-    built(recipe)
     with pytest.raises(UsageError, match="finder, reader"):
-        Runner(tmp_path / "out/pair/model.npu")
+        Runner(made[0].parent / "out/pair/model.npu")

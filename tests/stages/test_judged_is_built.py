@@ -13,6 +13,7 @@ from npuflow.ir.text import to_text
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.candidate import Candidate
 from npuflow.tune import judge
+from tests.tiers import often
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
 RECIPE = f"""
@@ -79,14 +80,14 @@ def test_the_ranges_that_win_a_search_are_judged_as_they_are_built(
 def test_the_widths_that_a_search_takes_are_judged_as_they_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = ('precision.strategy="greedy"', "precision.sqnr_db=40.0", "precision.samples=12")
+    sets = ('precision.strategy="greedy"', "precision.sqnr_db=40.0", "precision.samples=4")
     found = candidates(tmp_path, monkeypatch, *sets)
     (one,) = found["quantize"]
     assert one.scheme.overrides, "widths are chosen"
     assert integers(one) in {integers(mixture) for mixture in found["judged"]}
 
 
-@pytest.mark.parametrize("stage", ["unify", "equalize"])
+@pytest.mark.parametrize("stage", often(["unify", "equalize"], 2))
 def test_what_else_a_judge_sees_is_what_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npuflow.stages import simulate
-from tests.networks.looped import free_length, program_of
-from tests.program.test_counts import CASES
+from tests.program.test_counts import made
 
 PROVED = "no hazards at any length; proved from the words"
 REFUSED = "not proved free of hazards for all lengths, since commands of 4 cores"
@@ -21,8 +20,7 @@ def test_the_log_says_what_holds_of_all_lengths(
 ) -> None:
     lines: list[str] = []
     monkeypatch.setattr(simulate, "log", lines.append)
-    make, most, target = CASES[name]
-    graph, feeds, _ = free_length(make, most, target)
-    simulate.simulated(graph, program_of(graph, target), [feeds], target.numerics)
+    graph, feeds, program = made(name)
+    simulate.simulated(graph, program, [feeds], program.target.numerics)
     assert sum(line.startswith(said) for line in lines) == 1
     assert sum(line.startswith("T = 1: ") for line in lines) == 1

@@ -76,6 +76,7 @@ def test_names_of_the_table_are_checked(shared: Path) -> None:
         made(shared, "prune.channels.overrides=[{layers=['/last'],share=0.5}]", until="pruned")
 
 
+@pytest.mark.slow
 def test_both_and_another_order_give_each_product_once(shared: Path, tmp_path: Path) -> None:
     sets = ["prune={pattern='2:4', permute=true, channels={share=0.5, multiple=4}}", "round.method='nearest'"]
     done = build(shared, sets, out=tmp_path, cache=shared.parent / "cache")

@@ -44,7 +44,7 @@ bias = "off"
 strategy = "none"
 """
 NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
-CASES = [("mistral", "edge-8t", 16), ("gemma3", "bm1684x", 16), ("qwen2-window", "edge-8t", 16)]
+CASES = [("mistral", "edge-8t", 16), ("gemma3", "bm1684x", 16)]
 LONG = [
     pytest.param(case, marks=pytest.mark.slow)
     for family in ("mistral", "gemma3", "gemma2", "phi3", "qwen2-window") for target in NUMBERS
@@ -135,8 +135,8 @@ def test_chunks_in_any_order_are_decode_bit_for_bit(rings: Rings, exact: str) ->
 
 @pytest.mark.parametrize("exact", ["executor", "simulator"])
 def test_commands_of_one_token_are_those_of_the_graph(rings: Rings, exact: str) -> None:
-    session = rings.session(exact)
-    for token, wanted in zip(rings.tokens[: 2 * ROWS + 3], rings.decoded, strict=False):
+    session, turns = rings.session(exact), 2 if exact == "executor" else 1
+    for token, wanted in zip(rings.tokens[: turns * ROWS + 3], rings.decoded, strict=False):
         same(session.append([token]), session, wanted)
 
 

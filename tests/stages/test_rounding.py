@@ -235,6 +235,7 @@ def test_one_layer_after_the_other(shared: Path) -> None:
     assert trial.kept == (trial.after < trial.before)
 
 
+@pytest.mark.slow
 def test_pruned_layers_have_zeros_in_the_program(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
     sets = ["prune.pattern='2:4'", "quantize.weights.bits=8", "target.numerics.sparsity='2:4'"]

@@ -166,6 +166,7 @@ def test_a_shape_that_the_model_cannot_have(project: Path) -> None:
     assert fault.value.where.key == "model.shapes"
 
 
+@pytest.mark.slow
 def test_the_stages_are_deterministic_and_their_products_are_whole(project: Path) -> None:
     one, other = (built(recipe(project), project / name, "package") for name in ("one", "other"))
     for stage in ("shapes", "shape_programs", "package"):

@@ -30,7 +30,7 @@ def case() -> tuple[PlanRequest, Quantized]:
         one = subject(SEED)
     assert one is not None
     made = Quantized(quantised(one))
-    return PlanRequest(to_plan(made.graph), machine(one.target), one.target.numerics, 2), made
+    return PlanRequest(to_plan(made.graph), machine(one.target), one.target.numerics, 1), made
 
 
 def test_a_short_loop_takes_the_fewer_cycles(
@@ -53,7 +53,7 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
     found = {}
     for size in (32768, 1536):
         target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=size))
-        wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 2)
+        wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 1)
         found[size] = tiling._planned(wanted, made, cast(Any, costs), ())
         assert found[size].cycles <= plan_network(*wanted.arguments).cycles
     assert found[32768].paired and not found[1536].paired

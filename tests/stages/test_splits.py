@@ -16,6 +16,7 @@ from npuflow.onnx.export import export_model
 from npuflow.stages.splits import Splits
 from npuflow.stages.verdict import Verdict
 from tests.networks.by_hand import Net
+from tests.tiers import often
 
 RECIPE = """
 target = "edge-4t"
@@ -71,6 +72,8 @@ def test_other_samples_that_verify_change_no_choice(recipe: Path) -> None:
     rng, rows = np.random.default_rng(0), np.load(recipe.parent / "calib.npz")["x"]
     planted = 0
     for name in divided.verify:
+        if planted == 3:
+            break
         at, kept = int(name.partition("#")[2]), rows.copy()
         for _ in range(40):                                # until one is among those that verify, too
             rows[at] = 100 * rng.normal(size=rows[at].shape)
@@ -101,7 +104,7 @@ def test_other_samples_that_choose_may_change_choices(recipe: Path) -> None:
     assert made(recipe, "correct").outputs["quantize"] != before.outputs["quantize"]
 
 
-@pytest.mark.parametrize("count", [2, 6])
+@pytest.mark.parametrize("count", often([2, 6], 2))
 def test_samples_that_cannot_be_read_leave_no_part_empty(recipe: Path, count: int) -> None:
     rows = np.load(recipe.parent / "calib.npz")["x"][:count].copy()
     for at in range(count):

@@ -188,12 +188,14 @@ def test_an_edit_of_the_last_layer_leaves_the_trunk(project: Path) -> None:
     assert clean.outputs["statistics"] == again.outputs["statistics"] != first.outputs["statistics"]
 
 
+@pytest.mark.slow
 def test_an_edit_of_the_first_layer_leaves_nothing(project: Path) -> None:
     built(project)
     network(project / "net.onnx", first=0.5)
     assert all(found == {"ran": FIT} for found in by_segment(built(project)).values())
 
 
+@pytest.mark.slow
 def test_a_cut_output_leaves_the_trunk(project: Path) -> None:
     parts = list(by_segment(built(project)))
     cut = built(project, 'model.outputs=["s36"]')

@@ -14,7 +14,7 @@ import scipy.optimize
 from npuflow.base.errors import InputError
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.strategies._front import Additive, _first_measured, pareto, spaced, within
-from tests.tiers import often
+from tests.tiers import often, spread
 
 FEWER = OWN                               # 4 bits, where the recipe has 8
 BITS = {FEWER: 4, NARROW: 8, WIDE: 16}
@@ -97,8 +97,7 @@ def figures(problem: Layers, front: Sequence[Levels]) -> list[tuple[float, float
     return [(problem.price(one), Additive(problem).error(one)) for one in front]
 
 
-@pytest.mark.parametrize("what", ["cycles", "bytes"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("seed", "what"), spread(range(5), ["cycles", "bytes"]))
 def test_the_integer_program_is_as_good_as_trying_all(seed: int, what: str) -> None:
     """For every bound of the noise it is within 2 % of the cheapest of all 729 mixtures."""
     problem = made(seed, goal=Goal(what))  # type: ignore[arg-type]

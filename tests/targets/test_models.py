@@ -103,6 +103,7 @@ def lenet(place: Path) -> Path:
     return recipe
 
 
+@pytest.mark.slow
 def test_a_sweep_over_targets_shares_its_first_steps(place: Path) -> None:
     """With one target built, the plan for another runs nothing before the target is asked."""
     recipe = lenet(place)
