@@ -44,9 +44,11 @@ from npuflow.tune.precision.loop_cost import (
     GroupMade,
     LoopOnHost,
     LoopPlan,
+    LoopWeights,
     loops_on_host,
     made_by,
     planned_loops,
+    weights_of_loops,
 )
 
 
@@ -124,7 +126,10 @@ class CostModel:
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
             exponent = overlap(parts, costs.cycles)
             rest = max(costs.cycles - norm(parts, exponent), 0.0)
-            found.append(GroupCost(layers, *parts, exponent, rest, self._crossing(layers)))
+            crossing = self._crossing(layers)
+            if self._weights and not costs.const:           # weights of loops that stay
+                crossing = {u: n for u, n in crossing.items() if u < len(self.network.groups)}
+            found.append(GroupCost(layers, *parts, exponent, rest, crossing))
         return tuple(found)
 
     def _alone(self) -> Iterator[GroupMade]:
@@ -253,12 +258,24 @@ class CostModel:
 
     def cycles(self, levels: Levels) -> float:
         groups = sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups)))
+        loops = sum(loop.more(levels) for loop in self._loops)
         # everything was refused: equal for all
-        return groups + sum(loop.more(levels) for loop in self._loops) or 1.0
+        return groups + loops + sum(self._reloads(one, levels) for one in self._weights) or 1.0
 
     @cached_property
     def _loops(self) -> tuple[LoopOnHost, ...]:
         return loops_on_host(self.network, [layer.host for layer in self.layers], self.target)
+
+    @cached_property
+    def _weights(self) -> tuple[LoopWeights, ...]:
+        return weights_of_loops(self.network, self.target.memory.local_bytes)
+
+    def _reloads(self, weights: LoopWeights, levels: Sequence[int]) -> float:
+        """Cycles for what local memory does not hold of a loop's weights, beyond those of the plan."""
+        found, usual = (
+            weights.reloaded(lambda u: self.size(u, some[u])) for some in (levels, (NARROW,) * len(levels))
+        )
+        return (found - usual) / self.target.memory.external_bandwidth
 
     def moved(self, levels: Levels) -> float:
         """Bytes that cross the borders of the plan's groups."""
@@ -269,7 +286,9 @@ class CostModel:
         changed[unit] = level
         mine = [loop for loop in self._loops if unit in loop.units]
         hosted = sum(loop.more(changed) - loop.more(levels) for loop in mine)
-        return sum(self._step(g, levels, changed, unit) for g in self.at[unit]) + hosted
+        held = [one for one in self._weights if unit in one.elements]
+        reloads = sum(self._reloads(one, changed) - self._reloads(one, levels) for one in held)
+        return sum(self._step(g, levels, changed, unit) for g in self.at[unit]) + hosted + reloads
 
     def _step(self, at: int, levels: Sequence[int], changed: Sequence[int], unit: int) -> float:
         """What a unit's change costs in a group: of its sums only those of layers and bytes that depend on
