@@ -17,7 +17,7 @@ from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.rolled import alike, place_local
-from npuflow.schedule.time import time_of
+from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
 
@@ -73,6 +73,17 @@ def scheduled(
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
     return replace(finalist, cycles=cycles, moved=moved, starved=starved)
+
+
+def time_by_group(
+    groups: Sequence[FusionGroup], kept: Collection[str], topology: Topology, machine: Machine,
+    allocation: Method = "greedy", early: bool = False,
+) -> ScheduleTime:
+    """What each group of a plan takes in its schedule. A TargetError where local memory cannot hold it."""
+    machine = replace(machine, inside=False)
+    frames = [Frame(topology, g, frozenset(kept)) for g in groups]
+    local, _ = place_local(frames, kept, machine, allocation, early)
+    return time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
 
 
 def overlapping(

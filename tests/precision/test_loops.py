@@ -26,17 +26,20 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.floats import FloatRun
 from npuflow.run.qdq import to_qdq
 from npuflow.run.walk import SampleWalk
+from npuflow.strategies import NARROW, WIDE
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.tune.judge import Judge
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
+from npuflow.tune.precision.loop_cost import LoopWeights
 from npuflow.tune.precision.problem import cost_of
 from npuflow.tune.precision.range_search import judged
 from npuflow.tune.rounding.columns import ColumnObserver, columns
 from npuflow.tune.rounding.layers import WeightedLayer
 from tests.frontends.test_nested_loops import layer_in_scan
 from tests.networks.onnx_text import TARGET, normal
+from tests.program.test_round_loads import EDGE, stacked
 from tests.rules.test_recurrent import BATCH, HIDDEN, layer
 
 STEPS = 9
@@ -120,6 +123,31 @@ def test_what_a_loop_costs_grows_with_its_steps(feeds: list[Feed]) -> None:
         assert 0.4 < cost.cycles(levels) / cost.replayed() < 2.5
         found[steps] = cost.cycles(levels)
     assert 3 < found[40] / found[8] < 7
+
+
+@pytest.mark.slow
+def test_what_widths_of_a_loop_cost_is_what_plans_say() -> None:
+    """Weights that stay are loaded once, so that a wide state or a wide weight shows; of a product of one row
+    most is what a command takes before its first result."""
+    graph = rewrite(graph_of(stacked("GRU", steps=24, hidden=96))).graph
+    given = [{i: normal(k, *graph.type(i).shape) for i in graph.inputs} for k in range(2)]
+    candidate = Candidate(graph, place(graph, EDGE), Quantize(), EDGE.numerics, ranges(graph, given))
+    rig = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
+    cost, narrow = cost_of(rig, EDGE), (NARROW,) * len(rig.names)
+    usual, planned = cost.cycles(narrow), cost.replayed()
+    assert usual == pytest.approx(planned, rel=0.1)
+    for k, (_, name) in enumerate(rig.names):
+        if name in ("rows:initial", "rows:gates_r", "all:gates_r"):
+            levels = (*narrow[:k], WIDE, *narrow[k + 1 :])
+            real = cost.replayed(rig.built(levels)) / planned
+            assert real > 1.03 and cost.cycles(levels) / usual == pytest.approx(real, abs=0.1)
+            assert cost.delta(narrow, k, WIDE) == pytest.approx(cost.cycles(levels) - usual)
+
+
+def test_weights_that_no_longer_fit_are_loaded_in_every_step() -> None:
+    held = LoopWeights({4: 1000, 5: 500}, 40, 2000)
+    assert held.reloaded(lambda _: 1.0) == 0.0
+    assert held.reloaded(lambda unit: 2.0 if unit == 4 else 1.0) == 39 * 500
 
 
 def test_the_qdq_model_is_compared_inside_loops(graph: Graph, feeds: list[Feed]) -> None:

@@ -23,6 +23,7 @@ from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.forms import float_table
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import times
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType
@@ -44,9 +45,11 @@ from npuflow.tune.precision.loop_cost import (
     GroupMade,
     LoopOnHost,
     LoopPlan,
+    LoopWeights,
     loops_on_host,
     made_by,
     planned_loops,
+    weights_of_loops,
 )
 
 
@@ -55,7 +58,9 @@ class NodeCost:
     """One node: array cycles with narrow operands and cycles on the host; the units that it
     reads, writes, and its weights.
     What it writes does not slow the array down, however wide. `casts`: cycles for each unit that is cast
-    where the node is in floats; `tables`: bytes of its function's table there, by type."""
+    where the node is in floats; `tables`: bytes of its function's table there, by type. `fixed`: of the array
+    cycles those before a command's first result, which no width changes: of a product of one row, as in a
+    step of a loop, most of them."""
 
     array: float
     host: float
@@ -64,6 +69,7 @@ class NodeCost:
     weights: tuple[int, ...]
     casts: Mapping[int, float] = field(default_factory=dict)
     tables: Mapping[str, int] = field(default_factory=dict)
+    fixed: float = 0.0
 
     @property
     def units(self) -> tuple[int, ...]:
@@ -105,7 +111,12 @@ class CostModel:
             given = tuple(u for u in reads if u < first)
             numbers = map(self.types.number, self.types.float_levels)
             tables = {n: float_table(node.op, n) for n in numbers}
-            found.append(NodeCost(cycles, host, given, writes, weights, self._casts(node), tables))
+            found.append(
+                NodeCost(
+                    cycles, host, given, writes, weights, self._casts(node), tables,
+                    min(cycles, self._before_results(node)) if cycles else 0.0,
+                )
+            )
         return tuple(found)
 
     def _casts(self, node: Node) -> dict[int, float]:
@@ -124,8 +135,16 @@ class CostModel:
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
             exponent = overlap(parts, costs.cycles)
             rest = max(costs.cycles - norm(parts, exponent), 0.0)
-            found.append(GroupCost(layers, *parts, exponent, rest, self._crossing(layers)))
+            crossing = self._crossing(layers)
+            if self._weights and not costs.const:           # weights of loops that stay
+                crossing = {u: n for u, n in crossing.items() if u < len(self.network.groups)}
+            found.append(GroupCost(layers, *parts, exponent, rest, crossing))
         return tuple(found)
+
+    def _before_results(self, node: Node) -> float:
+        """Cycles of a loop's product in which nothing is multiplied yet: one command a step."""
+        compute, runs = self.target.compute, times(self.network.graph, node)
+        return float(runs * (compute.command_cycles + compute.fill_cycles)) if runs > 1 else 0.0
 
     def _alone(self) -> Iterator[GroupMade]:
         """The narrow network's layers, each by itself."""
@@ -253,12 +272,23 @@ class CostModel:
 
     def cycles(self, levels: Levels) -> float:
         groups = sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups)))
+        loops = sum(loop.more(levels) for loop in self._loops)
         # everything was refused: equal for all
-        return groups + sum(loop.more(levels) for loop in self._loops) or 1.0
+        return groups + loops + sum(self._reloads(one, levels) for one in self._weights) or 1.0
 
     @cached_property
     def _loops(self) -> tuple[LoopOnHost, ...]:
         return loops_on_host(self.network, [layer.host for layer in self.layers], self.target)
+
+    @cached_property
+    def _weights(self) -> tuple[LoopWeights, ...]:
+        return weights_of_loops(self.network, self.target.memory.local_bytes)
+
+    def _reloads(self, weights: LoopWeights, levels: Sequence[int]) -> float:
+        """Cycles for what local memory does not hold of a loop's weights, beyond those of the plan."""
+        found = weights.reloaded(lambda u: self.size(u, levels[u]))
+        usual = weights.reloaded(lambda u: self.size(u, NARROW))
+        return (found - usual) / self.target.memory.external_bandwidth
 
     def moved(self, levels: Levels) -> float:
         """Bytes that cross the borders of the plan's groups."""
@@ -269,7 +299,9 @@ class CostModel:
         changed[unit] = level
         mine = [loop for loop in self._loops if unit in loop.units]
         hosted = sum(loop.more(changed) - loop.more(levels) for loop in mine)
-        return sum(self._step(g, levels, changed, unit) for g in self.at[unit]) + hosted
+        held = [one for one in self._weights if unit in one.elements]
+        reloads = sum(self._reloads(one, changed) - self._reloads(one, levels) for one in held)
+        return sum(self._step(g, levels, changed, unit) for g in self.at[unit]) + hosted + reloads
 
     def _step(self, at: int, levels: Sequence[int], changed: Sequence[int], unit: int) -> float:
         """What a unit's change costs in a group: of its sums only those of layers and bytes that depend on
@@ -334,7 +366,7 @@ class CostModel:
                 now = float(self.target.compute.slowness(0, 0, number))
                 casts += sum(cycles for u, cycles in layer.casts.items() if levels[u] != own)
                 tables += layer.tables[number] / self.target.memory.external_bandwidth
-            array += layer.array * now / was
+            array += layer.fixed + (layer.array - layer.fixed) * now / was
         moved = sum(self.size(u, self._held(group, u, levels)) * group.crossing[u] for u in crossing)
         return GroupSums(array, host, casts, tables, moved)
 

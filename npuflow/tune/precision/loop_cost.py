@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
@@ -12,7 +12,9 @@ from npuflow.ir.loops import loops, steps_of
 from npuflow.ir.unroll import rolled, step_times, values_of_steps, written_out
 from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
+from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
+from npuflow.search.finalists import time_by_group
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.strategies import FLOAT
@@ -33,14 +35,31 @@ def made_by(groups: Iterable[FusionGroup], graph: Graph, source: Graph) -> Itera
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """A plan, the graph that was planned, and the one with loops that it was made of."""
+    """A plan, what was asked of the planner, and the graph with loops that it was made of."""
 
     plan: TilingPlan
-    graph: Graph
+    wanted: PlanRequest
     source: Graph
 
     def groups(self) -> Iterator[GroupMade]:
-        return made_by(self.plan.groups, self.graph, self.source)
+        return made_by(self._timed(), self.wanted.graph, self.source)
+
+    def _timed(self) -> Sequence[FusionGroup]:
+        """The groups; in a network with loops at what they take in the schedule: their estimates load weights
+        in every step, also those that stay, beside which nothing else would count. Such have no `const`."""
+        plan, wanted = self.plan, self.wanted
+        if not wanted.graph.rolls or not plan.replayed:
+            return plan.groups
+        topology = Topology(wanted.graph, wanted.machine, wanted.numerics)
+        time = time_by_group(plan.groups, plan.kept, topology, wanted.machine, plan.allocation, plan.early)
+        return [
+            replace(group, costs=replace(
+                group.costs, cycles=span, tensor=term.array, vector=term.vector, bus=term.bus, load=term.bus,
+                store=term.bus, bytes=term.bytes,
+                const=group.costs.const if term.bytes >= group.costs.const else 0.0,
+            ))
+            for group, span, term in zip(plan.groups, time.spans, time.terms, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,34 @@ class LoopOnHost:
             return 0.0
         own = sum(cycles for units, cycles in self.layers if any(levels[u] == FLOAT for u in units))
         return max(self.cycles - own, 0.0)
+
+
+@dataclass(frozen=True)
+class LoopWeights:
+    """The weights of a loop: elements by unit, the loop's steps, and bytes of local memory. What it cannot
+    hold is loaded again in every step."""
+
+    elements: Mapping[int, int]
+    steps: int
+    room: int
+
+    def reloaded(self, size: Callable[[int], float]) -> float:
+        """Bytes, beside those of the first step. `size`: of an element of a unit."""
+        held = sum(size(unit) * count for unit, count in self.elements.items())
+        return (self.steps - 1) * max(held - self.room, 0.0)
+
+
+def weights_of_loops(network: FakeQuantNetwork, room: int) -> tuple[LoopWeights, ...]:
+    """By loop of a network with weights."""
+    graph, first, found = network.graph, len(network.groups), []
+    for loop in loops(graph):
+        own = set(loop.nodes)
+        elements = {
+            first + j: graph.type(w.value).size for j, w in enumerate(network.weights) if w.node in own
+        }
+        if elements:
+            found.append(LoopWeights(elements, loop.steps, room))
+    return tuple(found)
 
 
 def loops_on_host(
@@ -85,16 +132,14 @@ def refused_in_loops(graph: Graph, refused: Mapping[str, str]) -> dict[str, str]
 def planned_loops(graph: Graph, request: Callable[[Graph], PlanRequest]) -> LoopPlan:
     """A plan for a quantised graph, its loops by some steps that stand for all. Where they do not, loops are
     written out."""
-    form = rolled(graph)
-    wanted = request(form)
+    wanted = request(rolled(graph))
     try:
-        return LoopPlan(plan_network(*wanted.arguments), form, graph)
+        return LoopPlan(plan_network(*wanted.arguments), wanted, graph)
     except TargetError as fault:
-        if not form.rolls:
+        if not wanted.graph.rolls:
             raise explained(wanted, fault, {}) from None
-    form = written_out(graph)
-    wanted = request(form)
+    wanted = request(written_out(graph))
     try:
-        return LoopPlan(plan_network(*wanted.arguments), form, graph)
+        return LoopPlan(plan_network(*wanted.arguments), wanted, graph)
     except TargetError as fault:
         raise explained(wanted, fault, {}) from None
