@@ -244,13 +244,13 @@ EXPECTED = {
     "whole_result": "baseline budget checked clipping parse placement precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tune.candidates unify verdict",
     "with_": "baseline budget checked clipping codegen correct costs.layers costs.runs model parse pixels "
-    "precision quantize rewrite_check search.items search.rivals sensitivity thresholds tiling "
+    "precision quantize rewrite_check search.items search.rivals sensitivity simulate thresholds tiling "
     "tune.candidates tune.items unify verdict",
     "with_border": "pixels rewrite_check",
     "with_results": "budget codegen correct costs.layers costs.runs model parse precision quantize "
-    "rewrite_check tiling verdict",
-    "framed": "budget codegen correct costs.layers costs.runs model parse precision quantize "
-    "rewrite_check tiling verdict",
+    "rewrite_check simulate tiling verdict",
+    "framed": "budget codegen correct costs.layers costs.runs model parse precision quantize rewrite_check "
+    "simulate tiling verdict",
     "block_axis": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "forms": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate fidelity "
     "precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",
