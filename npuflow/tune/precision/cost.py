@@ -39,7 +39,7 @@ from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 from npuflow.tune import tuned
 from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
-from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
+from npuflow.tune.precision.group_cost import GroupCost, GroupSums, NodeCost, crossing_of, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.loop_cost import (
     GroupMade,
@@ -51,29 +51,6 @@ from npuflow.tune.precision.loop_cost import (
     planned_loops,
     weights_of_loops,
 )
-
-
-@dataclass(frozen=True)
-class NodeCost:
-    """One node: array cycles with narrow operands and cycles on the host; the units that it
-    reads, writes, and its weights.
-    What it writes does not slow the array down, however wide. `casts`: cycles for each unit that is cast
-    where the node is in floats; `tables`: bytes of its function's table there, by type. `fixed`: of the array
-    cycles those before a command's first result, which no width changes: of a product of one row, as in a
-    step of a loop, most of them."""
-
-    array: float
-    host: float
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    weights: tuple[int, ...]
-    casts: Mapping[int, float] = field(default_factory=dict)
-    tables: Mapping[str, int] = field(default_factory=dict)
-    fixed: float = 0.0
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys((*self.reads, *self.writes, *self.weights)))
 
 
 @dataclass(frozen=True)
@@ -130,13 +107,15 @@ class CostModel:
 
     @cached_property
     def groups(self) -> tuple[GroupCost, ...]:
-        found = []
+        found, timed = [], self._narrow_plan.timed
         for layers, costs in self._placed(self._narrow_plan.groups()):
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
             exponent = overlap(parts, costs.cycles)
-            rest = max(costs.cycles - norm(parts, exponent), 0.0)
-            crossing = self._crossing(layers)
-            if self._weights and not costs.const:           # weights of loops that stay
+            rest = costs.cycles - norm(parts, exponent)
+            crossing = crossing_of(self.network.graph, [self.network.nodes[i] for i in layers], self.units)
+            if not timed:
+                rest = max(rest, 0.0)
+            elif not costs.const:                           # weights of loops that stay
                 crossing = {u: n for u, n in crossing.items() if u < len(self.network.groups)}
             found.append(GroupCost(layers, *parts, exponent, rest, crossing))
         return tuple(found)
@@ -411,22 +390,3 @@ class CostModel:
     @cached_property
     def _slowness(self) -> dict[tuple[int, int], float]:
         return {}
-
-    def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
-        """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""
-        graph, nodes = self.network.graph, [self.network.nodes[i] for i in layers]
-        made = {o for n in nodes for o in n.outputs if o}
-        inside = {n.outputs for n in nodes}
-        consumers = graph.consumers()
-        read = {v for n in nodes for v in n.inputs if v and v not in made}
-        given = {
-            o
-            for o in made
-            if o in graph.outputs or any(n.outputs not in inside for n in consumers.get(o, []))
-        }
-        found: dict[int, float] = {}
-        for value_id in sorted(read | given):
-            if value_id in self.units:
-                unit = self.units[value_id]
-                found[unit] = found.get(unit, 0.0) + graph.type(value_id).size
-        return found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 
 STEEPEST = 32.0                           # exponent from which on engines count as overlapping entirely
 
@@ -23,6 +26,29 @@ class GroupSums(NamedTuple):
         """With new sums in the place of the old ones of some layers; the same to the last bit where these are
         equal."""
         return type(self)(*(b + (n - o) for b, n, o in zip(self, new, old, strict=True)))
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """One node: array cycles with narrow operands and cycles on the host; the units that it
+    reads, writes, and its weights.
+    What it writes does not slow the array down, however wide. `casts`: cycles for each unit that is cast
+    where the node is in floats; `tables`: bytes of its function's table there, by type. `fixed`: of the array
+    cycles those before a command's first result, which no width changes: of a product of one row, as in a
+    step of a loop, most of them."""
+
+    array: float
+    host: float
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    weights: tuple[int, ...]
+    casts: Mapping[int, float] = field(default_factory=dict)
+    tables: Mapping[str, int] = field(default_factory=dict)
+    fixed: float = 0.0
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys((*self.reads, *self.writes, *self.weights)))
 
 
 @dataclass(frozen=True)
@@ -61,3 +87,23 @@ def overlap(parts: Sequence[float], cycles: float) -> float:
 def norm(parts: Sequence[float], p: float) -> float:
     most = max(parts)
     return most * sum((x / most) ** p for x in parts) ** (1 / p) if most else 0.0
+
+
+def crossing_of(graph: Graph, nodes: Sequence[Node], units: Mapping[str, int]) -> dict[int, float]:
+    """By unit the bytes, at one an element, of what nodes read from outside, hand on, or hold as weights.
+    `units`: by value."""
+    made = {o for n in nodes for o in n.outputs if o}
+    inside = {n.outputs for n in nodes}
+    consumers = graph.consumers()
+    read = {v for n in nodes for v in n.inputs if v and v not in made}
+    given = {
+        o
+        for o in made
+        if o in graph.outputs or any(n.outputs not in inside for n in consumers.get(o, []))
+    }
+    found: dict[int, float] = {}
+    for value_id in sorted(read | given):
+        if value_id in units:
+            unit = units[value_id]
+            found[unit] = found.get(unit, 0.0) + graph.type(value_id).size
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import loops, steps_of
+from npuflow.ir.loops import has_loops, loops, steps_of
 from npuflow.ir.unroll import rolled, step_times, values_of_steps, written_out
 from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
@@ -44,11 +44,16 @@ class LoopPlan:
     def groups(self) -> Iterator[GroupMade]:
         return made_by(self._timed(), self.wanted.graph, self.source)
 
+    @property
+    def timed(self) -> bool:
+        """Whether groups cost what they take in the schedule."""
+        return has_loops(self.source) and self.plan.replayed > 0
+
     def _timed(self) -> Sequence[FusionGroup]:
         """The groups; in a network with loops at what they take in the schedule: their estimates load weights
         in every step, also those that stay, beside which nothing else would count. Such have no `const`."""
         plan, wanted = self.plan, self.wanted
-        if not wanted.graph.rolls or not plan.replayed:
+        if not self.timed:
             return plan.groups
         topology = Topology(wanted.graph, wanted.machine, wanted.numerics)
         time = time_by_group(plan.groups, plan.kept, topology, wanted.machine, plan.allocation, plan.early)
