@@ -149,12 +149,12 @@ def _report(
 
     from npuflow.input.postprocess import recognised
     from npuflow.ir.loops import loops
-    from npuflow.ir.nesting import chains, where_in_loops
+    from npuflow.ir.nesting import enclosing_loops, loop_fields
     from npuflow.place.partition import boundary_bytes, segments
     from npuflow.place.place import op_name
 
     graph: Graph = done.graph
-    inner = chains(graph.nodes)
+    inner = enclosing_loops(graph.nodes)
     where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}
     parts = segments(graph, lambda n: where[id(n)])
     ports = {
@@ -171,7 +171,7 @@ def _report(
         "rules": dict(Counter(a.rule for a in done.applied).most_common()),
         "refusals": [vars(r) for r in done.refusals],
         "places": [
-            {**vars(p), **where_in_loops(inner.get(i, ()))} for i, p in enumerate(placement.places)
+            {**vars(p), **loop_fields(inner.get(i, ()))} for i, p in enumerate(placement.places)
         ],
         "loops": [one.described() for one in loops(graph)],
         "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},

@@ -63,7 +63,7 @@ class LiteModel:
 
 
 def to_tflite(graph: Graph, description: str = "") -> LiteModel:
-    """Loops of more than FEW steps are WHILE, of two in each other one. A ModelError with the list of layers
+    """Loops of more than FEW steps are WHILE, of two nested ones one. A ModelError with the list of layers
     that TFLite has no form for."""
     network = network_of(written_out(graph, FEW), "a TFLite file of this kind computes in integers only")
     b = LiteBuilder(_core(network))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, border, borders, loops, side_of
+from npuflow.ir.loops import Loop, border, borders, loops, side_of, units
 from npuflow.ir.op import Node
 
 Tensors = Mapping[str, Any]
@@ -43,7 +43,6 @@ def _looped(
     """What the borders of a loop give."""
     ends = list(borders(graph, loop))
     body = [i for i in loop.nodes if not side_of(graph.nodes[i], loop)]
-    first, inner = {one.nodes[0]: one for one in loop.inner}, {i for one in loop.inner for i in one.nodes}
     before = {n.outputs[0]: n for side, _, n in ends if side == "carry"}
     leaving = [n for side, _, n in ends if side in ("last", "stack")]
     held = {name: read(node, outer) for name, node in before.items()}
@@ -56,11 +55,11 @@ def _looped(
                 values[node.outputs[0]] = read(node, outer).unflatten(1, (loop.steps, -1)).select(1, at)
             elif side == "capture":
                 values[node.outputs[0]] = read(node, outer)
-        for i in body:
-            if i in first:
-                values.update(_looped(graph, first[i], values, run, read))
-            elif i not in inner:
-                values.update(run(graph.nodes[i], values))
+        for one in units(body, loop.inner):
+            if isinstance(one, Loop):
+                values.update(_looped(graph, one, values, run, read))
+            else:
+                values.update(run(graph.nodes[one], values))
         made = {n.outputs[0]: read(n, values) for n in leaving}
         for name, tensor in made.items():
             rows[name].append(tensor)

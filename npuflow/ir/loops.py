@@ -7,18 +7,18 @@ takes its initial one, `last` takes the value for the next step and gives the la
 step's part of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that
 no step changes. All nodes between an entering and a leaving border are the body. Constants need no border.
 
-A loop may stand in the body of another one, once: what enters it is of that body, and so is what it gives
+A loop may be nested in another one, once: what enters it belongs to the outer body, and so does what it gives
 (see `ir/nesting.py`).
 
 Where a body's values are seen from outside (statistics, judges, outputs), they are stacked: step by step one
-behind the other along the first dimension, as a batch is: of an inner loop all its steps of the first outer
-step, then those of the second one.
+behind the other along the first dimension, as a batch is. Of an inner loop these are all its steps of the
+first outer step, then those of the second one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
@@ -31,7 +31,7 @@ from npuflow.ir.borders import LEAVES as LEAVES
 from npuflow.ir.borders import LoopBorderOp
 from npuflow.ir.borders import border as border
 from npuflow.ir.graph import CountedSteps, Graph
-from npuflow.ir.nesting import DEEPEST, depth_faults, outward, standing
+from npuflow.ir.nesting import MAX_DEPTH, depth_faults, enclosing, membership
 from npuflow.ir.nesting import inside as inside
 from npuflow.ir.op import LoopBorder, Node
 from npuflow.ir.order import in_order
@@ -55,7 +55,7 @@ class Carried:
 class Loop:
     """A loop of a graph. `nodes`: of the body and its borders, by position, those of loops in it among them.
     `inputs`: values of the outside that it reads, constants left out; `outputs`: what its borders give;
-    `inner`: the loops in its body, in the order of their first nodes."""
+    `inner`: the loops nested in it, in the order of their first nodes."""
 
     name: str
     steps: int
@@ -77,7 +77,7 @@ class Loop:
 
 
 def side_of(node: Node, loop: Loop) -> LoopBorder:
-    """Which border of a loop a node is; "" of others, those of loops in its body among them."""
+    """Which border of a loop a node is; "" for other nodes, borders of inner loops included."""
     side, own = border(node)
     return side if side and own.loop == loop.name else ""
 
@@ -117,30 +117,40 @@ def _known(graph: Graph) -> tuple[Graph | None, tuple[Loop, ...], Mapping[str, i
 
 
 def _found(graph: Graph) -> tuple[tuple[Loop, ...], dict[str, int]]:
-    names, within, around = standing(graph.nodes)
+    names, within, outer_of = membership(graph.nodes)
     places: dict[str, list[int]] = {}
     for i, name in names.items():
-        for one in outward(name, around):
+        for one in enclosing(name, outer_of):
             places.setdefault(one, []).append(i)
     made: dict[str, Loop] = {}
-    for name in sorted(places, key=lambda name: -len(list(outward(name, around)))):
-        inner = tuple(made[one] for one in places if around.get(one) == name and one in made)
+    for name in sorted(places, key=lambda name: -len(list(enclosing(name, outer_of)))):
+        inner = tuple(made[one] for one in places if outer_of.get(one) == name and one in made)
         made[name] = _loop(graph, name, places[name], inner)
-    counts = {name: prod(made[one].steps for one in outward(name, around)) for name in made}
-    outer = tuple(made[name] for name in places if name not in around)
-    return outer, {value: counts[name] for value, name in within.items()}
+    counts = {name: prod(made[one].steps for one in enclosing(name, outer_of)) for name in made}
+    outermost = tuple(made[name] for name in places if name not in outer_of)
+    return outermost, {value: counts[name] for value, name in within.items()}
 
 
 def loops(graph: Graph) -> tuple[Loop, ...]:
-    """The graph's loops, in the order of their first nodes, but for those in the body of another one."""
+    """The outermost loops of a graph, in the order of their first nodes."""
     return _known(graph)[1]
 
 
 def every_loop(graph: Graph) -> Iterator[Loop]:
-    """The graph's loops, each with those in its body behind it."""
+    """All loops of a graph, inner ones right behind their outer one."""
     for loop in loops(graph):
         yield loop
         yield from loop.inner
+
+
+def units(numbers: Iterable[int], within: Sequence[Loop]) -> Iterator[int | Loop]:
+    """Nodes by position, in order, and the loops `within` as a whole, each at its first node."""
+    first, inner = {loop.nodes[0]: loop for loop in within}, {i for loop in within for i in loop.nodes}
+    for i in numbers:
+        if i in first:
+            yield first[i]
+        elif i not in inner:
+            yield i
 
 
 def _loop(graph: Graph, name: str, numbers: Sequence[int], inner: tuple[Loop, ...]) -> Loop:
@@ -164,11 +174,11 @@ def faults(graph: Graph) -> Iterator[str]:
     """What is wrong with the loops of a graph, in words."""
     if not has_loops(graph):
         return
-    names, within, around = standing(graph.nodes)
-    yield from depth_faults(around)
+    names, within, outer = membership(graph.nodes)
+    yield from depth_faults(outer)
     for i, node in enumerate(graph.nodes):
         side, own = border(node)
-        mine = own.loop if side in LEAVES else around.get(own.loop, "") if side else names.get(i, "")
+        mine = own.loop if side in LEAVES else outer.get(own.loop, "") if side else names.get(i, "")
         for v in node.inputs:
             if within.get(v, mine) != mine:
                 yield f'{node.name} reads "{v}" of the loop "{within[v]}", ' + (
@@ -367,10 +377,10 @@ def steps_of(graph: Graph) -> Mapping[str, int]:
 
 
 def depths(graph: Graph) -> dict[str, int]:
-    """The values of bodies: how many loops are around each."""
+    """The nesting depth of the values of bodies: 1 in an outer loop, 2 in an inner one."""
     inner = {o for loop in loops(graph) for one in loop.inner for i in one.nodes
              for o in graph.nodes[i].outputs if side_of(graph.nodes[i], one) not in LEAVES}
-    return {value: DEEPEST if value in inner else 1 for value in steps_of(graph)}
+    return {value: MAX_DEPTH if value in inner else 1 for value in steps_of(graph)}
 
 
 def times(graph: Graph, node: Node) -> int:

@@ -1,75 +1,83 @@
-"""Which nodes stand in the body of which loop, and which loop stands in another one.
+"""Which loop each node and each value belongs to, and which loops are nested in which.
 
-A loop stands in the body of another one where what enters it is a value of that body. What it gives then is
-of that body, too. Loops are nested once: see `ir/loops.py`.
+A loop is nested in another one where a value that enters it belongs to the other one's body. What it gives
+belongs to that body, too. Loops are nested once: see `ir/loops.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from npuflow.ir.borders import LEAVES, border
 from npuflow.ir.op import Node
 
-DEEPEST = 2                               # loops around a node
+MAX_DEPTH = 2                             # nested loops: an outer and an inner one
+
+
+class LoopMembership(NamedTuple):
+    """The innermost loop of nodes, by position, borders included; of values of bodies; and the outer loop of
+    nested ones. Loops by name."""
+
+    of_node: dict[int, str]
+    of_value: dict[str, str]
+    outer: dict[str, str]
 
 
 def inside(nodes: Sequence[Node]) -> dict[int, str]:
-    """The nodes of loops, borders included, by position: the name of the innermost loop."""
-    return standing(nodes)[0]
+    """The innermost loop of nodes, by position, borders included."""
+    return membership(nodes).of_node
 
 
-def standing(nodes: Sequence[Node]) -> tuple[dict[int, str], dict[str, str], dict[str, str]]:
-    """Of nodes, by position, the loop in which they stand, or whose border they are; of values of bodies the
-    innermost loop; of loops in the body of another one that loop."""
-    around: dict[str, str] = {}
+def membership(nodes: Sequence[Node]) -> LoopMembership:
+    outer: dict[str, str] = {}
     while True:
-        found: dict[int, str] = {}
-        within: dict[str, str] = {}       # values of bodies
-        before = len(around)
+        of_node: dict[int, str] = {}
+        of_value: dict[str, str] = {}
+        before = len(outer)
         for i, node in enumerate(nodes):
             side, own = border(node)
-            bodies = (within[v] for v in node.inputs if v in within)
+            bodies = (of_value[v] for v in node.inputs if v in of_value)
             name = own.loop if side else next(bodies, "")
             if not name:
                 continue
-            found[i] = name
+            of_node[i] = name
             if side and side not in LEAVES:
                 other = next((body for body in bodies if body != name), "")
                 if other:
-                    around.setdefault(name, other)
-            home = around.get(name, "") if side in LEAVES else name
+                    outer.setdefault(name, other)
+            home = outer.get(name, "") if side in LEAVES else name
             if home:
-                within.update(dict.fromkeys((o for o in node.outputs if o), home))
-        # what a loop gives is of the body around it, which may be known behind its last border only
-        if len(around) == before:
-            return found, within, around
+                of_value.update(dict.fromkeys((o for o in node.outputs if o), home))
+        # that a loop is nested may show at its last border only: its earlier results are assigned again
+        if len(outer) == before:
+            return LoopMembership(of_node, of_value, outer)
 
 
-def chains(nodes: Sequence[Node]) -> dict[int, tuple[str, ...]]:
-    """The nodes of loops, by position: the names of the loops around each, the outer one first."""
-    names, _, around = standing(nodes)
-    return {i: tuple(outward(name, around))[::-1] for i, name in names.items()}
+def enclosing_loops(nodes: Sequence[Node]) -> dict[int, tuple[str, ...]]:
+    """The loops of nodes, by position, the outer one first."""
+    found = membership(nodes)
+    return {i: tuple(enclosing(name, found.outer))[::-1] for i, name in found.of_node.items()}
 
 
-def where_in_loops(chain: Sequence[str]) -> dict[str, str]:
-    """In which loop a node stands, and in which loop in that one, for pages and listings."""
-    return dict(zip(("loop", "inner"), chain, strict=False))
+def loop_fields(names: Sequence[str]) -> dict[str, str]:
+    """A node's outer and inner loop as fields of pages and listings."""
+    return dict(zip(("loop", "inner"), names, strict=False))
 
 
-def outward(name: str, around: Mapping[str, str]) -> Iterator[str]:
-    """A loop, and those around it; no more than a malformed graph has."""
+def enclosing(name: str, outer: Mapping[str, str]) -> Iterator[str]:
+    """A loop, and those that it is nested in; each once where a malformed graph has a cycle."""
     seen: set[str] = set()
     while name and name not in seen:
         seen.add(name)
         yield name
-        name = around.get(name, "")
+        name = outer.get(name, "")
 
 
-def depth_faults(around: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with loops in each other, in words."""
-    for name in around:
-        names = list(outward(name, around))
-        if len(names) > DEEPEST or around.get(names[-1], ""):
-            chain = ", which stands in ".join(f'"{one}"' for one in names[1:])
-            yield f'the loop "{name}" stands in {chain}: a loop may stand in one other loop'
+def depth_faults(outer: Mapping[str, str]) -> Iterator[str]:
+    """Loops that are nested too deep, in words."""
+    for name in outer:
+        names = list(enclosing(name, outer))
+        if len(names) > MAX_DEPTH or outer.get(names[-1], ""):
+            chain = ", which is nested in ".join(f'"{one}"' for one in names[1:])
+            yield f'the loop "{name}" is nested in {chain}: a loop may be nested in one other loop'

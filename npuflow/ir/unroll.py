@@ -13,74 +13,69 @@ from types import MappingProxyType
 from npuflow.ir.borders import LEAVES
 from npuflow.ir.graph import ROUND, Graph, prune
 from npuflow.ir.inner import reading_inner
-from npuflow.ir.loops import Loop, beside, border, contiguous, has_loops, loops, side_of, steps_of
+from npuflow.ir.loops import Loop, beside, border, contiguous, has_loops, loops, side_of, steps_of, units
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.views import views_of
 from npuflow.ir.written import LEAD, LoopWriter, StepOrder, copyable, entered
 from npuflow.ir.written import step_name as step_name
 
-MOST = 16384                              # nodes that loops in the body of another one may become in it
+MOST = 16384                              # nodes that inner loops may become in the outer body
 
 
 def written_out(graph: Graph, longest: int | None = None) -> Graph:
-    """The graph without loops, or without those of at most so many steps and those in other ones: see
+    """The graph without loops, or without those of at most so many steps and nested ones: see
     `unnested`. Loops of the host stay in a quantised graph."""
     return _straight(graph, 0, longest=longest)[0]
 
 
 def unnested(graph: Graph) -> Graph:
-    """The graph with no loop in the body of another one, for what has no form of such.
+    """The graph without nested loops, for plans and formats that do not support them.
 
-    The inner one is written out in the body of the outer one; or the outer one, with the inner ones as loops,
-    where the inner ones would become more nodes than that. Loops of the host stay in a quantised graph."""
+    An inner loop is written out in the outer body; or the outer loop is written out and keeps the inner ones
+    as loops, where that makes fewer nodes. Loops of the host stay in a quantised graph."""
     if not _nested(graph):
         return graph
     graph = contiguous(graph)
     made = LoopWriter(graph, 0, (), None)
-    first = {loop.nodes[0]: loop for loop in _nested(graph)}
-    within = {i for loop in first.values() for i in loop.nodes}
-    for i, node in enumerate(graph.nodes):
-        if i in first:
-            loop = first[i]
-            if _fits(loop):
-                _without_inner(graph, loop, made)
-            else:
-                made.loop(loop)
-        elif i not in within:
-            made.nodes.append(node)
+    for one in units(range(len(graph.nodes)), _nested(graph)):
+        if not isinstance(one, Loop):
+            made.nodes.append(graph.nodes[one])
+        elif _fits(one):
+            _without_inner(graph, one, made)
+        else:
+            made.loop(one)
     return prune(graph.replaced(
         nodes=tuple(made.nodes), values=MappingProxyType(made.values), consts=MappingProxyType(made.consts),
     ))
 
 
 def _nested(graph: Graph) -> list[Loop]:
-    """The loops with others in their bodies that are not the host's in a quantised graph."""
+    """The loops with inner loops; of a quantised graph those on the NPU."""
     found = [loop for loop in loops(graph) if loop.inner]
     integer = bool(found) and any(node.is_integer for node in graph.nodes)
     return [loop for loop in found if not integer or graph.nodes[loop.nodes[0]].is_integer]
 
 
 def _fits(loop: Loop) -> bool:
-    """Whether the loops in a body are written out in it."""
+    """Whether inner loops are written out in the outer body."""
     written = sum(one.steps * len(one.nodes) for one in loop.inner)
     return written <= min(MOST, loop.steps * len(loop.nodes))
 
 
 def _without_inner(graph: Graph, loop: Loop, made: LoopWriter) -> None:
-    first, inner = {one.nodes[0]: one for one in loop.inner}, {i for one in loop.inner for i in one.nodes}
-    made.around = loop
-    for i in loop.nodes:
-        if i in first:
-            made.loop(first[i])
-        elif i not in inner:
-            made.nodes.append(graph.nodes[i])
-    made.around = None
+    made.outer = loop
+    for one in units(loop.nodes, loop.inner):
+        if isinstance(one, Loop):
+            made.loop(one)
+        else:
+            made.nodes.append(graph.nodes[one])
+    made.outer = None
 
 
 def rolled(graph: Graph, pairs: bool = False) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
-    written out, and so is one of two in each other. What steps put into a tensor of all steps, and lies
+    written out, and so is one of two nested ones. What steps put into a tensor of all steps, and lies
     elsewhere, they copy into its place.
     `pairs`: of loops that may run beside each other, as one: see `beside`."""
     graph = unnested(graph)

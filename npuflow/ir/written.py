@@ -93,7 +93,7 @@ class LoopWriter:
     cuts: set[str] = field(default_factory=set)           # parts that are cut out where they are read
     begun: int = 0                        # of the nodes those that move constants, the first ones
     moved: dict[str, str] = field(default_factory=dict)    # constants where activations are
-    around: Loop | None = None            # in whose body the loop stands that is written
+    outer: Loop | None = None            # the loop in whose body another one is written out
 
     def __post_init__(self) -> None:
         self.values.update(self.source.values)
@@ -131,7 +131,7 @@ class LoopWriter:
                 if side_of(node, loop) == "stack":
                     (value,), (whole,) = node.inputs, node.outputs
                     row = names.get(value, value)
-                    if self.around is not None and row == value and self.source.const(row) is not None:
+                    if self.outer is not None and row == value and self.source.const(row) is not None:
                         row = self.stored(row, whole, node)
                     if whole in self.copied:
                         row = made[-1][whole] = self.copy(node, row, whole, step)
@@ -166,14 +166,14 @@ class LoopWriter:
         self.values[made] = replace(self.values[value], id=made, const=None)
         self.nodes.insert(self.begun, self.like(node, OPS["concat"](axis=0), (value,), (made,)))
         self.begun += 1
-        self.moved[made] = made if self.around is None else self.captured(made, node, self.around)
+        self.moved[made] = made if self.outer is None else self.captured(made, node, self.outer)
         return self.moved[made]
 
-    def captured(self, value: str, node: Node, around: Loop) -> str:
-        """A value of the outside in the body of the loop around one that is written out there."""
+    def captured(self, value: str, node: Node, outer: Loop) -> str:
+        """A value of the outside, captured by the outer loop for an inner one that is written out."""
         name = self.named(value, "inside")
         self.values[name] = replace(self.values[value], id=name)
-        op = OPS["loopcapture"](loop=around.name, steps=around.steps)
+        op = OPS["loopcapture"](loop=outer.name, steps=outer.steps)
         self.nodes.append(self.like(node, op, (value,), (name,)))
         return name
 
@@ -265,8 +265,8 @@ class LoopWriter:
 
     def same(self, source: str, result: str) -> None:
         """A value under another name; a constant is moved to where activations are."""
-        if self.around is not None and self.values[source].const is not None:
-            source = self.stored(source, result, self.source.nodes[self.around.nodes[0]])
+        if self.outer is not None and self.values[source].const is not None:
+            source = self.stored(source, result, self.source.nodes[self.outer.nodes[0]])
         known = self.values[source]
         self.values[result] = replace(known, id=result, const=None)
         moved = known.const is not None and known.type.shape

@@ -3,7 +3,7 @@
 A model is written flat first, borders as nodes of their own domain, so that whoever adds nodes to it
 (quantisers behind values) need not know of bodies. `scanned` then takes each loop into one Scan. Values of a
 body that the model gives as outputs, or that nodes outside read, are stacked along the first dimension (see
-`ir/loops.py`). A loop in the body of another one becomes a Scan first, and is a node of that body then.
+`ir/loops.py`). A nested loop becomes a Scan first, which is a node of the outer body.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def scanned(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> None:
 
 
 def _inner_first(graph: onnx.GraphProto) -> list[str]:
-    """The loops of a flat model, those in the body of another one before it."""
+    """The loops of a flat model, inner ones first."""
     ends = [(n, _said(n)["loop"]) for n in graph.node if n.domain == DOMAIN]
     names = list(dict.fromkeys(name for _, name in ends))
     bodies = {name: _values_of(graph, name) for name in names} if len(names) > 1 else {}

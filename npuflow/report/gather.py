@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.checks.fidelity import TensorFidelity
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
-from npuflow.ir.nesting import chains, where_in_loops
+from npuflow.ir.nesting import enclosing_loops, loop_fields
 from npuflow.ir.op import Node
 from npuflow.ir.queries import title
 from npuflow.ir.types import Array, Value
@@ -67,7 +67,7 @@ def report_data(s: ReportSources) -> dict[str, Any]:
     if s.energy is not None:
         for index, amount in s.energy["nodes"].items():
             measured.setdefault(int(index), {})["energy_uj"] = amount
-    network, inner = network_nodes(s.graph, meta["nodes"]), chains(s.graph.nodes)
+    network, inner = network_nodes(s.graph, meta["nodes"]), enclosing_loops(s.graph.nodes)
     layers = by_node(measured, network)
     found = {
         "title": s.title,
@@ -80,7 +80,7 @@ def report_data(s: ReportSources) -> dict[str, Any]:
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],
         "nodes": [
-            _node(s, n, layers.get(i, {}), reasons) | where_in_loops(inner.get(i, ()))
+            _node(s, n, layers.get(i, {}), reasons) | loop_fields(inner.get(i, ()))
             for i, n in enumerate(s.graph.nodes)
         ],
         **({"loops": [one.described() for one in loops(s.graph)]} if inner else {}),

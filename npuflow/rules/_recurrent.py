@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from npuflow.ir.loops import FEW, depths
-from npuflow.ir.nesting import DEEPEST
+from npuflow.ir.nesting import MAX_DEPTH
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.rules._masks import opposite
@@ -92,7 +92,7 @@ class Direction:
 class RecurrentLayer:
     """A recurrent node: its input as rows of all steps, and its directions. `valid`: `masks` that are
     constants; `lasting`: all masks where they are computed, [batch, steps], else ""; `within`: it stands in
-    the body of a loop in another one."""
+    a nested loop."""
 
     parts: Parts
     rows: str                             # [steps * batch, inputs]
@@ -268,7 +268,7 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
     clip = float(parts.real("clip", inf))
     made = RecurrentLayer(
         parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), *valid,
-        within=any(depths(parts.graph).get(o) == DEEPEST for o in parts.node.outputs),
+        within=any(depths(parts.graph).get(o) == MAX_DEPTH for o in parts.node.outputs),
     )
     if not made.looped and steps * count > MOST_STEPS:
         return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"

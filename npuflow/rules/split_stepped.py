@@ -54,7 +54,7 @@ class SplitStepped(Rule):
 
 
 def _held(graph: Graph, node: Node) -> int:
-    """Numbers that the constants of a node's loop have, of the outer one of two: bytes, of 8 bits."""
+    """Numbers that the constants of a node's outermost loop have: bytes, of 8 bits."""
     (loop,) = (one for one in loops(graph) if any(graph.nodes[i] is node for i in one.nodes))
     read = {v for i in loop.nodes for v in graph.nodes[i].inputs if v and graph.const(v) is not None}
     return sum(graph.type(v).size for v in read)

@@ -13,7 +13,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, borders, loops, side_of, stack
+from npuflow.ir.loops import Loop, borders, loops, side_of, stack, units
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.onnx.fed import SessionModel
@@ -92,13 +92,11 @@ class Interpreter:
 
     def _each(self, numbers: Sequence[int], within: Sequence[Loop], values: dict[str, Array]) -> None:
         """Nodes one after the other, `within`: the loops that some of them are, as a whole."""
-        first = {loop.nodes[0]: loop for loop in within}
-        inner = {n for loop in within for n in loop.nodes}
-        for number in numbers:
-            if number in first:
-                values.update(self._looped(first[number], values))
-            elif number not in inner:
-                values.update(self._made(self.graph.nodes[number], values))
+        for one in units(numbers, within):
+            if isinstance(one, Loop):
+                values.update(self._looped(one, values))
+            else:
+                values.update(self._made(self.graph.nodes[one], values))
 
     def _made(self, node: Node, values: Mapping[str, Array]) -> dict[str, Array]:
         """A node's results."""

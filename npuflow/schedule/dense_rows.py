@@ -1,8 +1,8 @@
-"""Inputs of strided layers that are loaded with the rows' ends, which no window touches.
+"""Whole rows for strided layers: the last columns are loaded, too, although no window reads them.
 
-A kernel of one point and stride 2 touches every second column: the last one of an even number is left out.
-Then no two rows of a box lie together in external memory, and each is a row of the transfer, in bursts of
-its own. With the last column they are one run of bytes. The layer finds its windows where they were.
+A 1 x 1 kernel of stride 2 reads every second column, and not the last one of an even number. Without it the
+rows of a box are not contiguous in external memory, and each costs a burst of its own. With it they are
+contiguous. The layer's windows stay where they are.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _whole(operand: Operand, space: IterationDomain) -> Operand:
 
 
 def _pays(ref: Ref, wider: Operand, space: IterationDomain, machine: Machine) -> bool:
-    """Whether all of it is loaded in fewer cycles, and the rows of a tile find room."""
+    """Whether that takes fewer cycles, and a tile's rows fit local memory."""
     shape, full = wider.shape, space.full
     times = []
     for operand in (ref.operand, wider):

@@ -255,8 +255,8 @@ class Frame:
         return self.group.parts[0].choice is None and self.group.nodes[0] in self.topology.moving
 
     @cached_property
-    def alone(self) -> tuple[Member, ...]:
-        """The parts as if each value had its own buffer."""
+    def unjoined(self) -> tuple[Member, ...]:
+        """The parts, each value in a buffer of its own."""
         local = {v for v, _ in self.group.held} | self.kept
         graph = self.topology.graph
         made = {o for n in self.group.nodes for o in graph.nodes[n].outputs} if self.group.held else set()
@@ -266,18 +266,18 @@ class Frame:
     @cached_property
     def members(self) -> tuple[Member, ...]:
         joins = self.joins
-        return tuple(without_copies(m, joins) for m in self.alone) if joins else self.alone
+        return tuple(without_copies(m, joins) for m in self.unjoined) if joins else self.unjoined
 
     @cached_property
     def joins(self) -> Joins:
         """Values that are made in their place in another one."""
         if len(self.group.parts) < 2 or not self.topology.makes_in_place:
             return {}
-        if not any(m.spaces[0].joins for m in self.alone):
+        if not any(m.spaces[0].joins for m in self.unjoined):
             return {}
         passage = self.passage
         if passage.joins is None:
-            passage.joins = joined_values(self.alone, self.strips, dict(self.group.held), self.kept)
+            passage.joins = joined_values(self.unjoined, self.strips, dict(self.group.held), self.kept)
         return passage.joins
 
     def fills_itself(self, value: str) -> bool:
@@ -305,7 +305,7 @@ class Frame:
     def walks(self) -> tuple[GroupWalk, ...]:
         g, rows = self.group, self.topology.part.rows
         return tuple(
-            GroupWalk(self.alone, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
+            GroupWalk(self.unjoined, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
             for c in range(g.cores[1])
         )
 

@@ -1,8 +1,8 @@
-"""Values that parts of a group write straight into their place in a value that joins them.
+"""Concatenation in place: parts of a group write directly into their slice of the concatenated value.
 
-A Concat in local memory copies each input to its place. Where an input is made in the group, and is there
-for the same rows as the joined value, it has no buffer of its own: its maker writes into the joined value's
-buffer, its readers read there, and nothing is copied.
+A Concat in local memory copies each input to its slice. An input that the group computes, and that has the
+same rows in local memory as the result, needs no buffer of its own: the part that computes it writes into
+the result's buffer, and its readers read there. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def joined_values(
     members: Sequence[Member], strips: Sequence[Sequence[Stripe]], held: Mapping[str, int],
     kept: Collection[str],
 ) -> dict[str, JoinedPart]:
-    """The values of a group that need no buffer of their own. `held`: as in the group; `kept`: values that
-    stay in local memory behind it, each in its own buffer."""
+    """The values of a group that need no buffer of their own. `held`: as in the group; `kept`: resident
+    tensors, each in its own buffer."""
     found: dict[str, JoinedPart] = {}
     made = {v for m in members for v in m.outputs}
     for site, space in ((m.sites[0], m.spaces[0]) for m in members if m.spaces[0].joins):
@@ -77,7 +77,7 @@ def joined_values(
 def _together(
     value: str, part: JoinedPart, along: int, strips: Sequence[Stripe], held: Mapping[str, int]
 ) -> bool:
-    """Whether one core has a value's rows when, and as long as, it has those of the joined value."""
+    """Whether a core holds the same rows of both values, for the same time."""
     stay = held[value] == held[part.value] == 1 or len(strips) == 1
     for holds in (strip.holds for strip in strips if value in strip.holds):
         mine, whole = holds[value], holds.get(part.value)
@@ -94,7 +94,7 @@ def _together(
 
 
 def without_copies(member: Member, joins: Joins) -> Member:
-    """A part that joins values, less the copies of those that are in their place."""
+    """A part that joins values, without the copies of those that are in their place."""
     space = member.spaces[0]
     if not space.joins or not any(v in joins for v, _ in member.inputs):
         return member

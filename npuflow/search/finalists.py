@@ -15,8 +15,9 @@ from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
+from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.rolled import alike, place_local
+from npuflow.schedule.rolled import RolledLoop, alike, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
@@ -49,11 +50,9 @@ def scheduled(
 ) -> Finalist | None:
     """The plan with its cycles; None where local memory cannot hold it. Without a replay
     they are the search's sums."""
-    # as the code generator sees it: places say where values lie
-    machine = replace(machine, inside=False)
-    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    machine = _as_generated(machine)
     try:
-        local, loops = place_local(frames, finalist.kept, machine, allocation, finalist.early)
+        frames, local, loops = _placed(finalist, topology, machine, allocation)
     except TargetError:
         return None
     if not replay:
@@ -76,14 +75,24 @@ def scheduled(
 
 
 def time_by_group(
-    groups: Sequence[FusionGroup], kept: Collection[str], topology: Topology, machine: Machine,
-    allocation: Method = "greedy", early: bool = False,
+    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
 ) -> ScheduleTime:
-    """What each group of a plan takes in its schedule. A TargetError where local memory cannot hold it."""
-    machine = replace(machine, inside=False)
-    frames = [Frame(topology, g, frozenset(kept)) for g in groups]
-    local, _ = place_local(frames, kept, machine, allocation, early)
+    """The schedule time of a plan, group by group. A TargetError where local memory cannot hold it."""
+    machine = _as_generated(machine)
+    frames, local, _ = _placed(finalist, topology, machine, allocation)
     return time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
+
+
+def _as_generated(machine: Machine) -> Machine:
+    """As the code generator sees it: places say where values lie."""
+    return replace(machine, inside=False)
+
+
+def _placed(
+    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
+) -> tuple[list[Frame], Local, tuple[RolledLoop, ...]]:
+    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    return frames, *place_local(frames, finalist.kept, machine, allocation, finalist.early)
 
 
 def overlapping(

@@ -247,18 +247,18 @@ class Contest:
 def _enter_beside(
     contest: Contest, fusers: Sequence[Fuser], groups: Sequence[FusionGroup], pins: Pins, bounds: LowerBounds
 ) -> None:
-    """The best plans of the same strategies with parts in few sizes, with weights of loops that stay, and on
+    """The best plans of the same strategies with parts in few sizes, with resident weights of loops, and on
     one core."""
     topology, machine = contest.topology, contest.machine
     if contest.uses("few sizes") and topology.graph.rolls:
         small = Scorer(topology, machine, tuned.STAY_LEVEL)
         own = [Fuser(topology, machine, groups, f.level, pins, scorer=small) for f in fusers]
         contest.enter(contest.beside(own, "few sizes"))
-    if contest.uses("weights stay") and (there := with_weights_there(topology.graph, machine)):
+    if contest.uses("weights stay") and (resident := resident_in_loops(topology.graph, machine)):
         own = [
             Fuser(
                 topology, machine, groups, f.level, pins,
-                scorer=Scorer(topology, machine, f.level, there=there),
+                scorer=Scorer(topology, machine, f.level, resident=resident),
             )
             for f in fusers
         ]
@@ -269,10 +269,10 @@ def _enter_beside(
         contest.enter(contest.beside(own, "on one core"))
 
 
-def with_weights_there(graph: Graph, machine: Machine) -> frozenset[int]:
-    """Nodes of loops whose constants stay in local memory over all rounds, as far as it holds them: of a
-    step's constants the largest first. What a tile of them costs in one step says nothing of that: to load
-    them in two halves looks as good as to have them."""
+def resident_in_loops(graph: Graph, machine: Machine) -> frozenset[int]:
+    """Nodes of loops whose constants may be resident in local memory over all steps: the largest constants of
+    a step first, as long as there is room. The costs of a single step do not show this: there, weights in two
+    double-buffered halves cost the same as weights that are loaded whole."""
     found: set[int] = set()
     for roll in graph.rolls:
         step = roll.steps[roll.lead]

@@ -49,13 +49,13 @@ class Costed:
 
 class Scorer:
     """Costs of groups of parts; equal parts in equal windows are tiled once. `known`: of the same machine;
-    `there`: nodes whose constants are taken to be in local memory for good."""
+    `resident`: nodes whose constants stay in local memory over all steps of a loop."""
 
     def __init__(
         self, topology: Topology, machine: Machine, level: int, known: Costed | None = None,
-        there: frozenset[int] = frozenset(),
+        resident: frozenset[int] = frozenset(),
     ) -> None:
-        self.topology, self.machine, self.level, self.there = topology, machine, level, there
+        self.topology, self.machine, self.level, self.resident = topology, machine, level, resident
         self.known = known if known is not None else Costed()
 
     def score(
@@ -78,7 +78,7 @@ class Scorer:
         fused = tuple(FusedOp(p, None) for p in parts)
         group = FusionGroup(fused, WASTE, strips, cores, tuple((v, 1) for v in held))
         frame = Frame(self.topology, group, kept, Passage())
-        if group.is_split and not all(m.can_split for m in frame.alone):
+        if group.is_split and not all(m.can_split for m in frame.unjoined):
             return None
         return frame
 
@@ -127,23 +127,21 @@ class Scorer:
         turns, layers = count > 1, frame.layers
         for p, layer in enumerate(layers):
             later = sum(_const_bytes(x) for x in layers[p + 1 :]) if turns else 0
-            free, stays = room - alive[p] - resident - later, turns
+            free = room - alive[p] - resident - later
+            stays = turns or not self.resident.isdisjoint(group.parts[p].nodes)
             answer = self._part(layer, free, stays, group.cores)
-            if answer is None and turns:
+            if answer is None and stays:
                 answer, stays = self._part(layer, free, False, group.cores), False
             if answer is None:
                 return None
             small = _const_bytes(layer) * tuned.AHEAD <= self.machine.memory.local_bytes
             ahead = (
                 self._part(layer, free, True, group.cores)
-                if small and not turns and weights[p] == 1
+                if small and not stays and weights[p] == 1
                 else None
             )
             if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
                 answer, stays = ahead, True
-            if not turns and self.there.intersection(group.parts[p].nodes):
-                whole = self._part(layer, free, True, group.cores)
-                answer, stays = (whole, True) if whole is not None else (answer, stays)
             if turns:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
@@ -229,7 +227,7 @@ class Scorer:
         group = frame.group
         held_at_most = {v: min(count, 2) for v, _ in group.held}
         walk = GroupWalk(
-            frame.alone, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
+            frame.unjoined, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
         )
         strips = walk.run(min(count, 3))
         if count > 1:
@@ -245,7 +243,7 @@ class Scorer:
         # the search looks at the first strips of one core only
         frame.passage.strips = (strips,)
         weights = []
-        for p in range(len(frame.alone)):
+        for p in range(len(frame.unjoined)):
             sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]
             if not sizes:
                 return None, []

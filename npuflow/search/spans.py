@@ -25,7 +25,7 @@ class Coster:
         known: Known | None = None,
     ) -> None:
         self.topology, self.machine, self.level, self.singles = topology, machine, level, singles
-        self.scorer = Scorer(topology, scorer.machine, scorer.level, scorer.known, scorer.there)
+        self.scorer = Scorer(topology, scorer.machine, scorer.level, scorer.known, scorer.resident)
         self.stretches = Stretches(topology, singles, known if known is not None else Known())
         self.room = machine.memory.local_bytes
 

@@ -106,7 +106,7 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     ),
     TilingStrategy(
         "weights stay", "weights stay",
-        "in networks with loops, all of these with tiles for weights that are in local memory for good",
+        "in networks with loops, all of these with weights that stay in local memory over all steps",
     ),
     TilingStrategy(
         "on one core", "one core", "all of these on one core, and the others idle", "on several cores"

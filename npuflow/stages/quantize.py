@@ -60,7 +60,7 @@ class Quantized(
         return written_out(self.graph)
 
     def flat(self) -> Graph:
-        """The graph with no loop in the body of another one, which plans know nothing of."""
+        """The graph without nested loops, which plans do not support."""
         return unnested(self.graph)
 
     @property

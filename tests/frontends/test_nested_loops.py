@@ -210,8 +210,8 @@ def steps_taken(feeds: dict[str, np.ndarray]) -> list[int]:
 
 @pytest.mark.parametrize(("most", "found"), [(6, [(9, [6])]), (100, [(8, [])] * 9)])
 def test_an_inner_loop_that_data_ends(most: int, found: list[tuple[int, list[int]]]) -> None:
-    """It stays where its trip count bounds it. Where `max_steps` may, one of both is written out, here the
-    outer one, which is fewer nodes: that a loop has not ended is told of loops in no other one."""
+    """It stays where its trip count is the bound. Where the bound is `max_steps`, one of both is written
+    out, here the outer one, which makes fewer nodes: only outer loops support an end that depends on data."""
     data = ending_in_scan(most)
     done = rewrite(FRONTENDS["onnx"]().read(data, Bindings(max_steps=8)).graph).graph
     assert [(one.steps, [inner.steps for inner in one.inner]) for one in loops(done)] == found

@@ -46,7 +46,7 @@ def joined(
     cores = (rng.choice((0, 1, 2, 2)), rng.randint(1, machine.compute.cores))
     group = FusionGroup(tuple(parts), FREE, strips, cores, tuple(held.items()))
     frame = Frame(topology, group, kept)
-    if group.is_split and not all(m.can_split for m in frame.alone):
+    if group.is_split and not all(m.can_split for m in frame.unjoined):
         return None
     try:
         layers = frame.layers

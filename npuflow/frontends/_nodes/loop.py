@@ -3,8 +3,8 @@
 Scanned tensors have their steps in front, then as equal parts of the first dimension (see `ir/loops.py`).
 What a loop of the graph cannot hold is written out by `unroll.py`: few steps, whole numbers that depend on
 data. What counts is followed (`counters.py`): it is read as parts of constants, or picks a step's part of a
-tensor. A loop in the body of another one stays one, too. One that cannot is written out in that body, and one
-in both; or the loop around it is, where that would be more nodes than this one written out.
+tensor. A nested loop stays a loop, too, once. One that cannot is written out in the outer body; or the outer
+loop is written out, where that makes fewer nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.unroll import LARGE, LOOP, MOST, RECURRENT, size_of, steps_of_layer
 from npuflow.frontends._nodes.whole_numbers import WholeRanges, WholeState, fits, settled
 from npuflow.ir.loops import FEW
-from npuflow.ir.nesting import DEEPEST, standing
+from npuflow.ir.nesting import MAX_DEPTH, membership
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, Span, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
@@ -35,25 +35,25 @@ BODIES = ("Loop", "Scan", "If")
 
 def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan as a loop of the graph; else say why not."""
-    if builder.around == DEEPEST:
-        return "it stands in the body of a loop in another one"
+    if builder.loop_depth == MAX_DEPTH:
+        return "loops may be nested once, and this one would be the third"
     body, room = next(a.g for a in node.attribute if a.name == "body"), builder.room
     mark, singles = builder.mark(), dict(builder.singles)
-    builder.around += 1
+    builder.loop_depth += 1
     try:
         form = (loop_form if node.op_type == "Loop" else scan_form)(builder, node, body)
         begun = builder.room = min(MOST if room is None else room, form.steps * size_of(body))
         _Looped(builder, form, version).add()
         room = None if room is None else room - begun + builder.room
-        if builder.around == DEEPEST and form.prefix not in standing(builder.nodes)[2]:
-            raise CannotLoopError("it depends on nothing of the loop around it")
+        if builder.loop_depth == MAX_DEPTH and form.prefix not in membership(builder.nodes).outer:
+            raise CannotLoopError("it depends on nothing of the outer loop")
     except CannotLoopError as why:
         builder.back(mark)
         builder.singles = singles
         return str(why)
     finally:
         builder.room = room
-        builder.around -= 1
+        builder.loop_depth -= 1
     return ""
 
 
@@ -170,8 +170,8 @@ class _Looped:
         if kind == "carry" and dtype != "float32":
             said["whole"] = self.ranges.get(out, (0, 1))
         if kind == "last" and out in self.builder.bounds.going:
-            if self.builder.around == DEEPEST:
-                raise CannotLoopError("data decides its end, which is told of loops in no other one")
+            if self.builder.loop_depth == MAX_DEPTH:
+                raise CannotLoopError("its end depends on data, which only outer loops support")
             said["goes_on"] = True
 
         def cross(source: str, out: str) -> None:
@@ -325,7 +325,7 @@ class _Looped:
         assert builder.room is not None
         steps = steps_of_layer(builder, node)
         if steps > FEW:
-            stays = builder.around < DEEPEST and not any(node.input[4:5])     # no lengths of sequences
+            stays = builder.loop_depth < MAX_DEPTH and not any(node.input[4:5])     # no lengths of sequences
             builder.room -= LOOP if stays else steps * RECURRENT[node.op_type]
         elif any(True for _ in subgraphs(node)):
             for op in (made.op for made in builder.nodes[begun:]):

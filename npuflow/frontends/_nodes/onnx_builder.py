@@ -42,7 +42,7 @@ class OnnxBuilder(Builder):
         self.batches: dict[str, tuple[int, ...]] = {}
         # nodes that the body of a loop may have while it is made, loops in it written out; None outside loops
         self.room: int | None = None
-        self.around = 0                             # loops of the graph in whose bodies nodes are added
+        self.loop_depth = 0                         # nested loops in whose body nodes are added
         self.bounds = StepBounds()
 
     # --- values

@@ -42,12 +42,12 @@ from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, NodeCost, crossing_of, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.loop_cost import (
-    GroupMade,
     LoopOnHost,
     LoopPlan,
     LoopWeights,
+    ResultCosts,
+    costs_by_results,
     loops_on_host,
-    made_by,
     planned_loops,
     weights_of_loops,
 )
@@ -91,7 +91,7 @@ class CostModel:
             found.append(
                 NodeCost(
                     cycles, host, given, writes, weights, self._casts(node), tables,
-                    min(cycles, self._before_results(node)) if cycles else 0.0,
+                    min(cycles, self._overhead(node)) if cycles else 0.0,
                 )
             )
         return tuple(found)
@@ -115,26 +115,26 @@ class CostModel:
             crossing = crossing_of(self.network.graph, [self.network.nodes[i] for i in layers], self.units)
             if not timed:
                 rest = max(rest, 0.0)
-            elif not costs.const:                           # weights of loops that stay
+            elif not costs.const:                           # resident weights
                 crossing = {u: n for u, n in crossing.items() if u < len(self.network.groups)}
             found.append(GroupCost(layers, *parts, exponent, rest, crossing))
         return tuple(found)
 
-    def _before_results(self, node: Node) -> float:
-        """Cycles of a loop's product in which nothing is multiplied yet: one command a step."""
+    def _overhead(self, node: Node) -> float:
+        """Command and fill cycles of a product in a loop, one command a step."""
         compute, runs = self.target.compute, times(self.network.graph, node)
         return float(runs * (compute.command_cycles + compute.fill_cycles)) if runs > 1 else 0.0
 
-    def _alone(self) -> Iterator[GroupMade]:
+    def _alone(self) -> Iterator[ResultCosts]:
         """The narrow network's layers, each by itself."""
         wanted = PlanRequest(rolled(self.narrow), self.machine, self.target.numerics, tuned.MIXTURE_ALONE)
         try:
             found = layers_alone(wanted.graph, wanted.machine, wanted.numerics, wanted.level)
         except TargetError as fault:
             raise explained(wanted, fault, {}) from None
-        return made_by(found, wanted.graph, self.narrow)
+        return costs_by_results(found, wanted.graph, self.narrow)
 
-    def _placed(self, groups: Iterable[GroupMade]) -> Iterator[tuple[tuple[int, ...], Costs]]:
+    def _placed(self, groups: Iterable[ResultCosts]) -> Iterator[tuple[tuple[int, ...], Costs]]:
         """By group of the narrow network its layers and costs; of a loop those of all steps."""
         named = originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
@@ -252,8 +252,9 @@ class CostModel:
     def cycles(self, levels: Levels) -> float:
         groups = sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups)))
         loops = sum(loop.more(levels) for loop in self._loops)
-        # everything was refused: equal for all
-        return groups + loops + sum(self._reloads(one, levels) for one in self._weights) or 1.0
+        # 1.0: everything was refused, and equal for all
+        reloads = sum(self._reloads(one, levels) for one in self._weights) - self._usual_reloads
+        return groups + loops + reloads or 1.0
 
     @cached_property
     def _loops(self) -> tuple[LoopOnHost, ...]:
@@ -264,10 +265,14 @@ class CostModel:
         return weights_of_loops(self.network, self.target.memory.local_bytes)
 
     def _reloads(self, weights: LoopWeights, levels: Sequence[int]) -> float:
-        """Cycles for what local memory does not hold of a loop's weights, beyond those of the plan."""
-        found = weights.reloaded(lambda u: self.size(u, levels[u]))
-        usual = weights.reloaded(lambda u: self.size(u, NARROW))
-        return (found - usual) / self.target.memory.external_bandwidth
+        """Cycles to load weights of a loop again, which local memory does not hold."""
+        return weights.reloaded(lambda u: self.size(u, levels[u])) / self.target.memory.external_bandwidth
+
+    @cached_property
+    def _usual_reloads(self) -> float:
+        """With the recipe's widths: part of the plan's cycles."""
+        narrow = (NARROW,) * (len(self.network.groups) + len(self.network.weights))
+        return sum(self._reloads(one, narrow) for one in self._weights)
 
     def moved(self, levels: Levels) -> float:
         """Bytes that cross the borders of the plan's groups."""

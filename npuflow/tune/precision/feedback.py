@@ -4,7 +4,6 @@ Between runs or from step to step, errors add up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from npuflow.ir.graph import Graph
@@ -62,30 +61,32 @@ def _looped(graph: Graph) -> str:
 
 
 def _repeated(graph: Graph) -> str:
-    """A layer written out step by step meets something else in every step. One that a network applies again
-    as its next layer, as some transformers do, meets at most what the one before did, such as a mask: it is
-    no deeper than other networks of so many layers."""
+    """An unrolled recurrent layer reads another input in every step. A layer whose weights are shared over
+    the depth of the network reads at most the same input again, such as a mask: errors add up as in any
+    network of that depth. Three applications tell them apart."""
     applied: dict[str, list[int]] = {}
     for index, node in enumerate(graph.nodes):
         own = graph.values[node.inputs[1]].const if len(node.inputs) > 1 and node.inputs[1] else None
         matrix = own and len(graph.type(node.inputs[1]).shape) > 1
         if own and matrix and node.op.channel_axis(graph.site(node), 1) is not None:
             applied.setdefault(own, []).append(index)
-    for some in applied.values():
-        chain, behind = [some[0]], [_behind(graph, some[0])]
-        for index in some[1:]:
-            if len(chain) < 3 and behind[-1].intersection(graph.nodes[index].inputs):
-                chain.append(index)
-                behind.append(_behind(graph, index))
-        if len(chain) == 3:
-            first, second = (_met(graph, behind, chain, n) for n in range(2))
-            if second - first:
-                return f"{graph.nodes[chain[1]].name} takes its own results"
+    for first, *later in (some for some in applied.values() if len(some) > 2):
+        behind = _dependents(graph, first)
+        second = next((i for i in later if behind.intersection(graph.nodes[i].inputs)), None)
+        if second is None:
+            continue
+        last = _dependents(graph, second)
+        third = next((i for i in later if last.intersection(graph.nodes[i].inputs)), None)
+        if third is None:
+            continue
+        before = _inputs_between(graph, first, second, behind)
+        if _inputs_between(graph, second, third, last) - before - behind:
+            return f"{graph.nodes[second].name} takes its own results"
     return ""
 
 
-def _behind(graph: Graph, index: int) -> set[str]:
-    """Values that depend on what a node makes, its own results among them."""
+def _dependents(graph: Graph, index: int) -> set[str]:
+    """The results of a node, and all values that depend on them."""
     found = set(graph.nodes[index].outputs)
     for node in graph.nodes[index + 1 :]:
         if found.intersection(node.inputs):
@@ -93,12 +94,11 @@ def _behind(graph: Graph, index: int) -> set[str]:
     return found
 
 
-def _met(graph: Graph, behind: Sequence[set[str]], chain: Sequence[int], n: int) -> set[str]:
-    """What enters between two applications of a layer, and depends on none of them."""
-    inside, wanted = behind[n], set(graph.nodes[chain[n + 1]].inputs)
-    entering = set[str]()
-    for node in reversed(graph.nodes[chain[n] + 1 : chain[n + 1]]):
-        if wanted.intersection(node.outputs) and inside.intersection(node.inputs):
+def _inputs_between(graph: Graph, first: int, last: int, dependents: set[str]) -> set[str]:
+    """What nodes on the paths from one node to another read, constants left out."""
+    wanted, found = set(graph.nodes[last].inputs), set[str]()
+    for node in reversed(graph.nodes[first + 1 : last]):
+        if wanted.intersection(node.outputs) and dependents.intersection(node.inputs):
             wanted.update(node.inputs)
-            entering.update(i for i in node.inputs if i and graph.const(i) is None)
-    return entering - behind[0]
+            found.update(i for i in node.inputs if i and graph.const(i) is None)
+    return found

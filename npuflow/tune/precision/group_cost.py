@@ -33,9 +33,8 @@ class NodeCost:
     """One node: array cycles with narrow operands and cycles on the host; the units that it
     reads, writes, and its weights.
     What it writes does not slow the array down, however wide. `casts`: cycles for each unit that is cast
-    where the node is in floats; `tables`: bytes of its function's table there, by type. `fixed`: of the array
-    cycles those before a command's first result, which no width changes: of a product of one row, as in a
-    step of a loop, most of them."""
+    where the node is in floats; `tables`: bytes of its function's table there, by type. `fixed`: command
+    and fill cycles of the array, which do not depend on widths; most of a product of one row, as in loops."""
 
     array: float
     host: float

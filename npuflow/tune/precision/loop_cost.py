@@ -14,18 +14,18 @@ from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
-from npuflow.search.finalists import time_by_group
+from npuflow.search.finalists import Finalist, time_by_group
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.strategies import FLOAT
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
-GroupMade = tuple[tuple[str, ...], Costs]
-"""What a group makes, by the names in the network with its loops, and its costs; of a loop's rounds all."""
+ResultCosts = tuple[tuple[str, ...], Costs]
+"""The results of a group, by their names in the network with its loops, and its costs in all rounds."""
 
 
-def made_by(groups: Iterable[FusionGroup], graph: Graph, source: Graph) -> Iterator[GroupMade]:
-    """By group of a planned graph, whose loops are those of `source` by some of their steps."""
+def costs_by_results(groups: Iterable[FusionGroup], graph: Graph, source: Graph) -> Iterator[ResultCosts]:
+    """Of the groups of a planned graph, which has some steps of the loops of `source`."""
     times, named = step_times(graph), values_of_steps(source)
     for group in groups:
         made = (o for n in group.nodes for o in graph.nodes[n].outputs)
@@ -41,22 +41,24 @@ class LoopPlan:
     wanted: PlanRequest
     source: Graph
 
-    def groups(self) -> Iterator[GroupMade]:
-        return made_by(self._timed(), self.wanted.graph, self.source)
+    def groups(self) -> Iterator[ResultCosts]:
+        return costs_by_results(self._timed(), self.wanted.graph, self.source)
 
     @property
     def timed(self) -> bool:
-        """Whether groups cost what they take in the schedule."""
+        """Whether costs of groups are those of the schedule."""
         return has_loops(self.source) and self.plan.replayed > 0
 
     def _timed(self) -> Sequence[FusionGroup]:
-        """The groups; in a network with loops at what they take in the schedule: their estimates load weights
-        in every step, also those that stay, beside which nothing else would count. Such have no `const`."""
+        """The groups; in a network with loops with their costs in the schedule. The estimates of the search
+        load all weights in every step, and transfers would hide every other cost. `const` is 0 where weights
+        are resident."""
         plan, wanted = self.plan, self.wanted
         if not self.timed:
             return plan.groups
         topology = Topology(wanted.graph, wanted.machine, wanted.numerics)
-        time = time_by_group(plan.groups, plan.kept, topology, wanted.machine, plan.allocation, plan.early)
+        finalist = Finalist(plan.groups, plan.kept, early=plan.early)
+        time = time_by_group(finalist, topology, wanted.machine, plan.allocation)
         return [
             replace(group, costs=replace(
                 group.costs, cycles=span, tensor=term.array, vector=term.vector, bus=term.bus, load=term.bus,
@@ -86,15 +88,15 @@ class LoopOnHost:
 
 @dataclass(frozen=True)
 class LoopWeights:
-    """The weights of a loop: elements by unit, the loop's steps, and bytes of local memory. What it cannot
-    hold is loaded again in every step."""
+    """The weights of a loop: elements by unit, the loop's steps, and bytes of local memory. Weights beyond
+    these are loaded again in every step."""
 
     elements: Mapping[int, int]
     steps: int
     room: int
 
     def reloaded(self, size: Callable[[int], float]) -> float:
-        """Bytes, beside those of the first step. `size`: of an element of a unit."""
+        """Bytes that are loaded again. `size`: bytes of an element of a unit."""
         held = sum(size(unit) * count for unit, count in self.elements.items())
         return (self.steps - 1) * max(held - self.room, 0.0)
 

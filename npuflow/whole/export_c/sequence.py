@@ -17,7 +17,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.borders import LEAVES, border
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import Loop, borders, loops, side_of
-from npuflow.ir.nesting import DEEPEST
+from npuflow.ir.nesting import MAX_DEPTH
 from npuflow.ir.op import Node
 from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
 from npuflow.whole.export_c.whole import Storage, TensorCommand, commands_of, strides_of
@@ -65,7 +65,7 @@ class StoragePart:
 
     of: int
     first: int = 0
-    each: tuple[int, ...] = (0,) * DEEPEST
+    each: tuple[int, ...] = (0,) * MAX_DEPTH
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class CallSequence:
         if side == "capture":
             return StoragePart(of)
         first, step = ((own.steps - 1) * size, -size) if own.reverse else (0, size)
-        return StoragePart(of, first, tuple(step * (d == self.depth - 1) for d in range(DEEPEST)))
+        return StoragePart(of, first, tuple(step * (d == self.depth - 1) for d in range(MAX_DEPTH)))
 
     def _row(self, node: Node, made: Container[str]) -> list[TensorCommand]:
         """What puts a step's result into its place: nothing, where it is made there."""
