@@ -12,7 +12,7 @@ from npuflow.base.errors import InternalError
 from npuflow.ir.builder import Builder
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import contiguous, depths, every_loop, faults, loops, seen, steps_of, times
-from npuflow.ir.nesting import chains, inside, loop_fields
+from npuflow.ir.nesting import enclosing_loops, inside, loop_fields
 from npuflow.ir.op import OPS
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import TensorType
@@ -93,8 +93,8 @@ def test_what_belongs_to_which_loop() -> None:
     made = {o: i for i, node in enumerate(graph.nodes) for o in node.outputs}
     assert times(graph, graph.nodes[made["sum"]]) == OUTER * INNER
     assert inside(graph.nodes)[made["sum"]] == inside(graph.nodes)[made["total"]] == "inner"
-    assert loop_fields(chains(graph.nodes)[made["sum"]]) == {"loop": "outer", "inner": "inner"}
-    assert loop_fields(chains(graph.nodes)[made["s2"]]) == {"loop": "outer"}
+    assert loop_fields(enclosing_loops(graph.nodes)[made["sum"]]) == {"loop": "outer", "inner": "inner"}
+    assert loop_fields(enclosing_loops(graph.nodes)[made["s2"]]) == {"loop": "outer"}
     assert outer.described()["inner"] == [inner.described()] and "inner" not in inner.described()
 
 
