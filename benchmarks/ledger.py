@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from defaults import Task, recipe
-from rigs import rig_of
+from harnesses import harness_of
 
 from npuflow.hw.target import Target
 from npuflow.input.data.judge import apart
@@ -152,7 +152,7 @@ def main() -> None:
         start = time.process_time()
         path = recipe(Task(name, args.models.resolve(), out), out, "edge-4t")
         sets = [*args.set, "precision.strategy='none'"]
-        ready, target = rig_of(path, out / "cache", sets, args.samples, 24)
+        ready, target = harness_of(path, out / "cache", sets, args.samples, 24)
         found = account(ready, target)
         first, faults, others = planted(ready, target, args.faults)
         parts = [one.share for one in found.entries]

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rigs import rig_of
+from harnesses import harness_of
 
 from npuflow.onnx.export import export_model
 from npuflow.run.floats import float_session
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
     args = parser.parse_args()
-    found, _ = rig_of(args.recipe, args.cache, args.set, args.samples, 3 * args.samples)
+    found, _ = harness_of(args.recipe, args.cache, args.set, args.samples, 3 * args.samples)
     found.types = LevelTypes(tuple(args.widths), ())
     plain = float_session(export_model(found.network.graph))
     names = {i.name for i in plain.get_inputs()}

@@ -42,30 +42,30 @@ class Fault:
         return {v: (ranges[v][0] * a, ranges[v][1] * b) for v, (a, b) in self.ranges.items() if v in ranges}
 
 
-def faults(task: Task, rig: Harness, kind: str, count: int) -> list[Fault]:
+def faults(task: Task, harness: Harness, kind: str, count: int) -> list[Fault]:
     """Faults of a kind that spoil an output, spread over the network: "range": a quarter or 64 times as wide;
     "side": the larger end a tenth as far; "weight": too few bits. One that no output notices (a tensor of few
     values far from its ends) is no fault, and the next is taken.
     """
-    made = list(_all(rig, kind))
+    made = list(_all(harness, kind))
     order = np.random.default_rng(7).permutation(len(made))
     found: list[Fault] = []
     for k in order:
-        if _worst(task, rig, made[k]) < SPOILT:
+        if _worst(task, harness, made[k]) < SPOILT:
             found.append(made[k])
         if len(found) == count:
             break
     return found
 
 
-def _all(rig: Harness, kind: str) -> Iterator[Fault]:
-    network = rig.network
-    known: Sequence[list[str]] = [[v for v in group if v in rig.ranges] for group in network.groups]
+def _all(harness: Harness, kind: str) -> Iterator[Fault]:
+    network = harness.network
+    known: Sequence[list[str]] = [[v for v in group if v in harness.ranges] for group in network.groups]
     if kind == "range":
         yield from (Fault(dict.fromkeys(vs, (f, f))) for f in (0.25, 64.0) for vs in known if vs)
     elif kind == "side":
         for values in filter(None, known):
-            low, high = rig.ranges[values[0]]
+            low, high = harness.ranges[values[0]]
             yield Fault(dict.fromkeys(values, (1.0, 0.1) if high >= -low else (0.1, 1.0)))
     else:
         for bits in BITS:
@@ -73,14 +73,14 @@ def _all(rig: Harness, kind: str) -> Iterator[Fault]:
                 yield Fault(weights=one.value, layer=network.graph.nodes[one.node].outputs[0], bits=bits)
 
 
-def _worst(task: Task, rig: Harness, fault: Fault) -> float:
+def _worst(task: Task, harness: Harness, fault: Fault) -> float:
     """dB of the worst output in the fake-quantised network."""
-    network = rig.network
-    table = network.table({**rig.ranges, **fault.applied(rig.ranges)})
-    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
+    network = harness.network
+    table = network.table({**harness.ranges, **fault.applied(harness.ranges)})
+    weights = {k: v for j in range(len(network.weights)) for k, v in harness.weight(j, False).items()}
     for one in network.weights:
         if one.value == fault.weights:
             weak = network.with_(scheme=Quantize(overrides=fault.overrides), weights={})
             weights.update(weak.coded(one))
-    made = rig.fake.run(rig.judge.held, table, weights)
-    return min(one.sqnr for one in quality(task.graph, rig.judge.truth, made))
+    made = harness.fake.run(harness.judge.held, table, weights)
+    return min(one.sqnr for one in quality(task.graph, harness.judge.truth, made))

@@ -66,7 +66,9 @@ class CalibrationData(View):
     def is_random(self) -> bool:
         return self.samples.is_random
 
-    def rig(self, network: FakeQuantNetwork, chosen: Collection[str], count: int, held_out: int) -> Harness:
+    def harness(
+        self, network: FakeQuantNetwork, chosen: Collection[str], count: int, held_out: int
+    ) -> Harness:
         """The network ready to be judged: of at most `count` samples, `held_out` judge. Wide ranges have room
         beyond the extrema, but for what is bounded by its function; only those of values whose ranges a
         method has `chosen`, as ranges that the recipe or a table states stay."""

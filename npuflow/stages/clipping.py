@@ -41,7 +41,7 @@ def clipping(candidate: RecipeCandidate, data: CalibrationData, wanted: BudgetTa
         return thresholds
     placed, network = candidate.placed, candidate.fake_quantised()
     graph, quantize, numerics = placed.graph, placed.quantize, placed.numerics
-    ready = data.rig(network, thresholds.chosen, USED, auto.samples)
+    ready = data.harness(network, thresholds.chosen, USED, auto.samples)
     if not ready.judge.held or not network.groups:
         log("one sample cannot both give ranges and judge them: the extrema are used")
         return thresholds

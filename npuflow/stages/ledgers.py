@@ -64,7 +64,7 @@ def ledgers(
         return Ledgers(reason="the calibration samples are random numbers")
     network, thresholds = chosen.fake_quantised(), chosen.choices.thresholds
     free = thresholds.chosen if thresholds is not None else frozenset()
-    ready = data.rig(network, free, probing.samples, probing.held_out)
+    ready = data.harness(network, free, probing.samples, probing.held_out)
     if not ready.judge.held or not network.groups or not ready.judge.parts:
         return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
     cost = cost_of(ready, planned.target)

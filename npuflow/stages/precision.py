@@ -95,7 +95,7 @@ def precision(
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     network, chosen = candidate.fake_quantised(), candidate.thresholds.chosen
-    ready = data.rig(network, chosen, probing.samples, probing.held_out)
+    ready = data.harness(network, chosen, probing.samples, probing.held_out)
     ready.signal = sensitivity.signal
     modes = widths.float_modes(precision.strategy, numerics, quantize)
     ready.types = widths.types(modes, planned.memory.local_bytes)
@@ -194,4 +194,4 @@ def point(problem: SearchProblem, levels: Levels) -> FrontPoint:
     """A mixture with its prices and the outputs of the quantised network."""
     cycles, size, bits = problem.planned(levels), *(problem.price(levels, what) for what in ("bytes", "bits"))
     outputs = tuple(problem.verified(levels))
-    return FrontPoint(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)
+    return FrontPoint(cycles, size, bits, outputs, problem.harness.choice(levels).overrides)

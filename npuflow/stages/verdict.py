@@ -175,21 +175,21 @@ def verdict(
     network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
     chooses = Judge(network.graph, affordable(graph.graph, judge.held), judge.fit, network.reference)
     chooses = chooses.objects_first()
-    rig = Harness(network, ranges.extrema, chooses)
+    harness = Harness(network, ranges.extrema, chooses)
     # fixes are networks in fake quantisation, and so is what they are compared with
     mine = shown(choosing := replace(verifies, held=chooses.held), choosing.outputs(integers), budget)
     if not poor:
-        return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
+        return replace(made, better=ranges.automatic(harness, mine, frozenset(precision.ranges), budget))
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
     target, corrected = planned.target, correct.bias != "off"
-    searched = partial(_searched, rig, quantize, target, options)
-    clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
-    columns = {part.name: i for i, part in enumerate(rig.judge.parts)}
+    searched = partial(_searched, harness, quantize, target, options)
+    clinic = FixSearch(harness, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
+    columns = {part.name: i for i, part in enumerate(harness.judge.parts)}
     if not network.groups or not (known := [one for one in poor if one.name in columns]):
         return replace(made, untried=ELSEWHERE)
     name = min(known, key=lambda one: min(one.sqnr, one.low)).name
     worst, column = next(one.output for one in mine if one.output.name == name), columns[name]
-    blamed = culprits(rig, column, progress)
+    blamed = culprits(harness, column, progress)
     for one in blamed[:10]:
         log(f"{one.kind} {one.value} ({one.layer}) in float: {one.before:.1f} -> {one.after:.1f} dB")
     fixes = clinic.fixes(worst.name, worst, blamed)
@@ -243,7 +243,7 @@ class _Ranges:
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
     def automatic(
-        self, rig: Harness, built: Sequence[JudgedOutput], kept: frozenset[str], budget: Budget
+        self, harness: Harness, built: Sequence[JudgedOutput], kept: frozenset[str], budget: Budget
     ) -> BetterMethod | None:
         """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
         auto, method = Auto(), self.calibrate.method
@@ -253,11 +253,11 @@ class _Ranges:
         }
         found = self.choices
         free = {v: one.grid for v, one in found.items() if v in chosen}
-        choosing = min(auto.samples, len(rig.judge.fit))
-        if not free or not choosing or not rig.judge.parts:
+        choosing = min(auto.samples, len(harness.judge.fit))
+        if not free or not choosing or not harness.judge.parts:
             return None
-        chooses = replace(rig.judge, held=[*rig.judge.fit[:choosing], *rig.judge.held])
-        ready = replace(rig, judge=chooses)
+        chooses = replace(harness.judge, held=[*harness.judge.fit[:choosing], *harness.judge.held])
+        ready = replace(harness, judge=chooses)
         done = automatic(
             ready,
             self.statistics.content,
@@ -271,14 +271,14 @@ class _Ranges:
 
 
 def _searched(
-    rig: Harness, recipe: Quantize, target: Target, options: VerdictOptions
+    harness: Harness, recipe: Quantize, target: Target, options: VerdictOptions
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]] | None:
     """What `[precision] strategy = "auto"` would choose, where the recipe has switched it off."""
     widths, probing, corrected = options.widths, options.probing, options.correct.bias != "off"
     if widths.strategy != "none":
         return None
-    judge = replace(rig.judge, held=rig.judge.held[: probing.held_out])
-    ready = replace(rig, network=rig.network.with_(scheme=recipe), judge=judge)
+    judge = replace(harness.judge, held=harness.judge.held[: probing.held_out])
+    ready = replace(harness, network=harness.network.with_(scheme=recipe), judge=judge)
     noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
     problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)

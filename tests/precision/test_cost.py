@@ -14,17 +14,17 @@ from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.group_cost import GroupCost
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import cost_of
-from tests.precision.rigs import BOTH, mixed_net, rig_of
+from tests.precision.harnesses import BOTH, harness_of, mixed_net
 from tests.precision.test_float_levels import NUMERICS, TARGET
 
 
 @pytest.mark.parametrize("kinds", [3, 4])
 def test_a_step_costs_the_difference_of_the_mixtures(monkeypatch: pytest.MonkeyPatch, kinds: int) -> None:
     """`kinds`: levels; of four the last is a float type of the NPU."""
-    rig = rig_of(mixed_net(), numerics=NUMERICS if kinds == 4 else BOTH)
+    harness = harness_of(mixed_net(), numerics=NUMERICS if kinds == 4 else BOTH)
     if kinds == 4:
-        rig = replace(rig, types=LevelTypes(floats=("bf16",)))
-    cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics))
+        harness = replace(harness, types=LevelTypes(floats=("bf16",)))
+    cost = cost_of(harness, replace(TARGET, numerics=harness.network.numerics))
     asked, part = list[int](), CostModel._part
 
     def counted(self: CostModel, group: GroupCost, layers: Any, crossing: Any, levels: Any) -> Any:
@@ -34,7 +34,7 @@ def test_a_step_costs_the_difference_of_the_mixtures(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(CostModel, "_part", counted)
     rng = np.random.default_rng(2)
     usual = {"activation": (NARROW, WIDE, FLOAT), "weight": (NARROW,)}
-    choices = [(*usual[kind], *rig.types.float_levels) for kind, _ in rig.names]
+    choices = [(*usual[kind], *harness.types.float_levels) for kind, _ in harness.names]
     for _ in range(20):
         levels = tuple(int(rng.choice(some)) for some in choices)
         direct = cost.cycles(levels)
@@ -48,9 +48,9 @@ def test_a_step_costs_the_difference_of_the_mixtures(monkeypatch: pytest.MonkeyP
 
 def test_a_network_without_tiles_is_explained_as_by_the_tiling_search() -> None:
     """The search for widths plans first: its refusal has the constraints, and what would make the plan."""
-    rig = rig_of(mixed_net())
+    harness = harness_of(mixed_net())
     memory = replace(TARGET.memory, local_bytes=128, local_align=16)
-    cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics, memory=memory))
+    cost = cost_of(harness, replace(TARGET, numerics=harness.network.numerics, memory=memory))
     with pytest.raises(FitError) as caught:
         _ = cost.layers
     assert "minimal set of conflicting constraints" in caught.value.because

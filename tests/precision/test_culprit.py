@@ -12,7 +12,7 @@ from npuflow.strategies import NARROW
 from npuflow.tune.precision.culprit import culprits
 from npuflow.tune.precision.harness import Harness
 from tests.networks.floats import Net
-from tests.precision.rigs import mixed_net, rig_of
+from tests.precision.harnesses import harness_of, mixed_net
 from tests.precision.test_fakequant import node_by_node
 
 
@@ -27,8 +27,8 @@ def quietened() -> Graph:
     return net.graph("y")
 
 
-def times(rig: Harness, **factors: float) -> dict[str, tuple[float, float]]:
-    return {v: (f * rig.ranges[v][0], f * rig.ranges[v][1]) for v, f in factors.items()}
+def times(harness: Harness, **factors: float) -> dict[str, tuple[float, float]]:
+    return {v: (f * harness.ranges[v][0], f * harness.ranges[v][1]) for v, f in factors.items()}
 
 
 def sqnr(real: list[np.ndarray], made: list[np.ndarray]) -> float:
@@ -37,17 +37,17 @@ def sqnr(real: list[np.ndarray], made: list[np.ndarray]) -> float:
 
 
 def test_the_tensor_with_the_lowest_sqnr_is_not_to_blame_where_it_does_not_matter() -> None:
-    plain = rig_of(quietened())
-    rig = rig_of(quietened(), times(plain, faint=0.05, loud=0.6))
-    graph = rig.network.graph
-    kept = {v for group in rig.network.groups for v in group}
-    types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
-    weights = {k: v for j in range(len(rig.network.weights)) for k, v in rig.weight(j, False).items()}
-    real = [node_by_node(graph, feed, {}, {}) for feed in rig.judge.held]
-    made = [node_by_node(graph, feed, types, weights) for feed in rig.judge.held]
+    plain = harness_of(quietened())
+    harness = harness_of(quietened(), times(plain, faint=0.05, loud=0.6))
+    graph = harness.network.graph
+    kept = {v for group in harness.network.groups for v in group}
+    types = {v: t for v, t in harness.network.types(harness.ranges).items() if v in kept}
+    weights = {k: v for j in range(len(harness.network.weights)) for k, v in harness.weight(j, False).items()}
+    real = [node_by_node(graph, feed, {}, {}) for feed in harness.judge.held]
+    made = [node_by_node(graph, feed, types, weights) for feed in harness.judge.held]
     own = {v: sqnr([r[v] for r in real], [m[v] for m in made]) for v in ("loud", "faint", "x")}
     assert min(own, key=lambda v: own[v]) == "faint"
-    found = culprits(rig, 0, lambda *_: None)
+    found = culprits(harness, 0, lambda *_: None)
     assert found[0].value == "loud" and found[0].layer == "/loud"
 
 
@@ -55,26 +55,26 @@ def test_the_tensor_with_the_lowest_sqnr_is_not_to_blame_where_it_does_not_matte
 def test_its_figures_are_those_of_the_substitution(value: str, factor: float) -> None:
     """dB as built and with the culprit alone in float, computed node by node in numpy."""
     graph = mixed_net()
-    rig = rig_of(graph, times(rig_of(graph), **{value: factor}))
-    first = culprits(rig, 0, lambda *_: None)[0]
-    group = next(g for g in rig.network.groups if first.value in g)
+    harness = harness_of(graph, times(harness_of(graph), **{value: factor}))
+    first = culprits(harness, 0, lambda *_: None)[0]
+    group = next(g for g in harness.network.groups if first.value in g)
     assert first.kind == "activation" and value in group
-    kept = {v for g in rig.network.groups for v in g}
-    types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
-    weights = {k: v for j in range(len(rig.network.weights)) for k, v in rig.weight(j, False).items()}
+    kept = {v for g in harness.network.groups for v in g}
+    types = {v: t for v, t in harness.network.types(harness.ranges).items() if v in kept}
+    weights = {k: v for j in range(len(harness.network.weights)) for k, v in harness.weight(j, False).items()}
     for figure, left_out in ((first.before, ()), (first.after, group)):
         noise = []
-        for s, feed in enumerate(rig.judge.held[:4]):
+        for s, feed in enumerate(harness.judge.held[:4]):
             made = node_by_node(graph, feed, {v: t for v, t in types.items() if v not in left_out}, weights)[
                 "y"
             ]
-            judge = rig.judge
+            judge = harness.judge
             noise.append(((made.astype(np.float64) - judge.truth[0][s]) ** 2).sum() / judge.signal[s, 0])
         assert figure == pytest.approx(-10 * np.log10(np.mean(noise)), abs=0.2)
 
 
 def test_a_network_as_it_should_be_names_no_large_part() -> None:
-    rig = rig_of(mixed_net())
-    found = culprits(rig, 0, lambda *_: None)
-    assert rig.judge.noise(rig.mixed((NARROW,) * len(rig.names), rig.judge.held)).max() < 0.01
+    harness = harness_of(mixed_net())
+    found = culprits(harness, 0, lambda *_: None)
+    assert harness.judge.noise(harness.mixed((NARROW,) * len(harness.names), harness.judge.held)).max() < 0.01
     assert found[0].after - found[0].before < 3.0

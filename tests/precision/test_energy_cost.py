@@ -11,7 +11,7 @@ from npuflow.strategies import NARROW, WIDE, Budget, Goal
 from npuflow.tune.precision.energy_cost import EnergyModel
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.problem import SearchProblem, cost_of
-from tests.precision.rigs import BOTH, mixed_net, rig_of
+from tests.precision.harnesses import BOTH, harness_of, mixed_net
 from tests.precision.test_float_levels import TARGET
 
 PRODUCTS = Energy("", (MacEnergy(8, 8, 1.0), MacEnergy(16, 16, 4.0)))
@@ -19,13 +19,13 @@ TRAFFIC = replace(PRODUCTS, macs=(MacEnergy(16, 16, 0.0),), external_byte=1.0)
 
 
 @pytest.fixture(scope="module")
-def rig() -> Harness:
-    return rig_of(mixed_net(), numerics=BOTH)
+def harness() -> Harness:
+    return harness_of(mixed_net(), numerics=BOTH)
 
 
 @pytest.fixture(scope="module")
-def models(rig: Harness) -> tuple[EnergyModel, EnergyModel]:
-    cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics))
+def models(harness: Harness) -> tuple[EnergyModel, EnergyModel]:
+    cost = cost_of(harness, replace(TARGET, numerics=harness.network.numerics))
     return EnergyModel(cost, PRODUCTS), EnergyModel(cost, TRAFFIC)
 
 
@@ -53,13 +53,13 @@ def test_one_wide_unit_costs_between(models: tuple[EnergyModel, EnergyModel]) ->
 
 
 def test_a_search_for_the_least_energy_pays_with_energy(
-    rig: Harness, models: tuple[EnergyModel, EnergyModel]
+    harness: Harness, models: tuple[EnergyModel, EnergyModel]
 ) -> None:
     model = models[0]
     wide = (WIDE,) * len(model.cost.at)
     prices = [
         SearchProblem(
-            rig, model.cost, Budget(), list, 2, False, print, goal=Goal(what), energy=model
+            harness, model.cost, Budget(), list, 2, False, print, goal=Goal(what), energy=model
         ).price(wide)
         for what in ("energy", "cycles")
     ]

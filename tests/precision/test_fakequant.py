@@ -21,7 +21,7 @@ from npuflow.tune.precision.fakequant import FakeQuant, unclipped_steps
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.levels import LevelTypes
 from tests.networks.floats import Net, integers
-from tests.precision.rigs import BOTH, mixed_net, rig_of
+from tests.precision.harnesses import BOTH, harness_of, mixed_net
 
 FOUR = Numerics(weight_bits=(4, 8), activation_bits=(8, 16))
 SCHEMES = {
@@ -59,26 +59,26 @@ def node_by_node(
     return found
 
 
-def run(rig: Harness, levels: Levels) -> list[list[Array]]:
-    return rig.fake.run(rig.judge.held, *rig.mixture(levels))
+def run(harness: Harness, levels: Levels) -> list[list[Array]]:
+    return harness.fake.run(harness.judge.held, *harness.mixture(levels))
 
 
 @pytest.mark.parametrize("name", list(SCHEMES))
 def test_it_is_numpy_fake_quantisation_of_every_node(name: str) -> None:
     """Within one step for one value in a hundred: float32 sums decide ties differently."""
     scheme = SCHEMES[name]
-    rig = rig_of(mixed_net(), scheme=scheme)
-    graph, types = rig.network.graph, rig.network.types(rig.ranges)
-    kept = {v for group in rig.network.groups for v in group}
+    harness = harness_of(mixed_net(), scheme=scheme)
+    graph, types = harness.network.graph, harness.network.types(harness.ranges)
+    kept = {v for group in harness.network.groups for v in group}
     weights = {}
-    for one in rig.network.weights:
+    for one in harness.network.weights:
         layer = graph.nodes[one.node].outputs[0]
         bits = 16 if name == "exceptions" and layer == "c2" else scheme.weights.bits
         real = graph.const(one.value)
         assert real is not None
         weights[one.value] = fake_weight(real, bits, scheme.weights.per == "channel")
-    made = run(rig, (NARROW,) * len(rig.names))
-    for s, feed in enumerate(rig.judge.held):
+    made = run(harness, (NARROW,) * len(harness.names))
+    for s, feed in enumerate(harness.judge.held):
         wanted = node_by_node(graph, feed, {v: t for v, t in types.items() if v in kept}, weights)
         for k, output in enumerate(graph.outputs):
             steps = np.abs(made[k][s] - wanted[output]) / types[output].scale[0]
@@ -89,14 +89,14 @@ def test_it_is_numpy_fake_quantisation_of_every_node(name: str) -> None:
 @pytest.mark.parametrize("name", ["usual", "per tensor", "few bits", "exceptions"])
 def test_it_foretells_the_integer_reference(name: str) -> None:
     """Requantisation and tables are not modelled: the noise agrees within 1 dB, values within three steps."""
-    rig = rig_of(mixed_net(), scheme=SCHEMES[name])
-    graph, levels = rig.network.graph, (NARROW,) * len(rig.names)
-    types = rig.network.types(rig.ranges)
-    made, whole = run(rig, levels), rig.built(levels)
-    exact = [integers(whole, dict(feed), BOTH) for feed in rig.judge.held]
+    harness = harness_of(mixed_net(), scheme=SCHEMES[name])
+    graph, levels = harness.network.graph, (NARROW,) * len(harness.names)
+    types = harness.network.types(harness.ranges)
+    made, whole = run(harness, levels), harness.built(levels)
+    exact = [integers(whole, dict(feed), BOTH) for feed in harness.judge.held]
     for k, output in enumerate(graph.outputs):
         there = [e[output] for e in exact]
-        real = [rig.judge.truth[k][s] for s in range(len(rig.judge.held))]
+        real = [harness.judge.truth[k][s] for s in range(len(harness.judge.held))]
         steps = np.abs(np.array(there) - np.array(made[k])) / types[output].scale[0]
         assert steps.max() < 3.01, output
         noise = [float(((np.array(a) - np.array(real)) ** 2).sum()) for a in (there, made[k])]
@@ -110,14 +110,14 @@ def test_the_host_reads_what_the_npu_has_not_made_without_rounding() -> None:
     net.conv("plain", "x", 4)
     graph = net.graph("coded", "plain")
     scheme = Quantize(overrides=(Override(("plain",), float=True),))
-    rig = rig_of(graph, {"x": (-0.01, 0.01)}, scheme)
-    levels = (NARROW,) * len(rig.names)
-    coded, plain = run(rig, levels)
-    whole = outputs_of(rig.built(levels), rig.judge.held)
-    for s in range(len(rig.judge.held)):
-        np.testing.assert_allclose(plain[s], rig.judge.truth[1][s], rtol=1e-5, atol=1e-6)
+    harness = harness_of(graph, {"x": (-0.01, 0.01)}, scheme)
+    levels = (NARROW,) * len(harness.names)
+    coded, plain = run(harness, levels)
+    whole = outputs_of(harness.built(levels), harness.judge.held)
+    for s in range(len(harness.judge.held)):
+        np.testing.assert_allclose(plain[s], harness.judge.truth[1][s], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(plain[s], whole[1][s], rtol=1e-5, atol=1e-6)
-        assert np.abs(coded[s] - rig.judge.truth[0][s]).max() > 0.1
+        assert np.abs(coded[s] - harness.judge.truth[0][s]).max() > 0.1
 
 
 def test_inputs_that_are_codes_are_rounded_for_the_host_too() -> None:
@@ -125,36 +125,37 @@ def test_inputs_that_are_codes_are_rounded_for_the_host_too() -> None:
     net.conv("coded", "x", 4)
     net.conv("plain", "x", 4)
     scheme = Quantize(overrides=(Override(("plain",), float=True),), inputs="integer")
-    rig = rig_of(net.graph("coded", "plain"), {"x": (-0.01, 0.01)}, scheme)
-    levels = (NARROW,) * len(rig.names)
-    made, whole = run(rig, levels)[1], outputs_of(rig.built(levels), rig.judge.held)[1]
-    for s in range(len(rig.judge.held)):
+    harness = harness_of(net.graph("coded", "plain"), {"x": (-0.01, 0.01)}, scheme)
+    levels = (NARROW,) * len(harness.names)
+    made, whole = run(harness, levels)[1], outputs_of(harness.built(levels), harness.judge.held)[1]
+    for s in range(len(harness.judge.held)):
         np.testing.assert_allclose(made[s], whole[s], rtol=1e-4, atol=1e-5)
-        assert np.abs(made[s] - rig.judge.truth[1][s]).max() > 0.1
+        assert np.abs(made[s] - harness.judge.truth[1][s]).max() > 0.1
 
 
 def test_unclipped_quantisers_change_nothing() -> None:
-    rig = rig_of(mixed_net())
-    for made, truth in zip(run(rig, (FLOAT,) * len(rig.names)), rig.judge.truth, strict=True):
+    harness = harness_of(mixed_net())
+    for made, truth in zip(run(harness, (FLOAT,) * len(harness.names)), harness.judge.truth, strict=True):
         for a, b in zip(made, truth, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert (unclipped_steps(rig.table(NARROW))[:, 0] > 0).all()
+    assert (unclipped_steps(harness.table(NARROW))[:, 0] > 0).all()
 
 
 def test_any_mixture_runs_in_the_same_session() -> None:
     """A table per mixture: each unit's noise falls with its bits, and a table says
     what a group's quantiser is."""
-    rig = rig_of(mixed_net())
-    count = len(rig.names)
-    noise = [float(rig.judge.noise(run(rig, (level,) * count)).mean()) for level in (NARROW, WIDE, FLOAT)]
+    harness = harness_of(mixed_net())
+    count = len(harness.names)
+    made = [run(harness, (level,) * count) for level in (NARROW, WIDE, FLOAT)]
+    noise = [float(harness.judge.noise(one).mean()) for one in made]
     assert noise[0] > 50 * noise[1] > 0 and noise[1] > 10 * noise[2]
-    session = rig.fake
-    k = next(i for i, group in enumerate(rig.network.groups) if "sum" in group)
+    session = harness.fake
+    k = next(i for i, group in enumerate(harness.network.groups) if "sum" in group)
     levels = tuple(FLOAT if i != k else NARROW for i in range(count))
-    alone = float(rig.judge.noise(run(rig, levels)).mean())
-    assert noise[2] < alone < noise[0] and rig.fake is session
-    quant = rig.network.types(rig.ranges)["sum"]
-    step, low, high, _ = rig.table(NARROW)[k].tolist()
+    alone = float(harness.judge.noise(run(harness, levels)).mean())
+    assert noise[2] < alone < noise[0] and harness.fake is session
+    quant = harness.network.types(harness.ranges)["sum"]
+    step, low, high, _ = harness.table(NARROW)[k].tolist()
     assert (step, low, high) == (
         quant.scale[0],
         quant.lo - quant.zero_point[0],
@@ -163,10 +164,11 @@ def test_any_mixture_runs_in_the_same_session() -> None:
 
 
 def test_probes_show_values_inside() -> None:
-    rig = rig_of(mixed_net())
-    shown = FakeQuant(rig.network, ["heat"]).run(rig.judge.held[:2], rig.table(NARROW), probes=True)
-    assert len(shown) == 1 and shown[0][0].shape == rig.network.graph.type("heat").shape
-    quant = rig.network.types(rig.ranges)["heat"]
+    harness = harness_of(mixed_net())
+    fake = FakeQuant(harness.network, ["heat"])
+    shown = fake.run(harness.judge.held[:2], harness.table(NARROW), probes=True)
+    assert len(shown) == 1 and shown[0][0].shape == harness.network.graph.type("heat").shape
+    quant = harness.network.types(harness.ranges)["heat"]
     codes = shown[0][0] / quant.scale[0]
     np.testing.assert_allclose(codes, np.rint(codes), atol=1e-3)
 
@@ -174,18 +176,18 @@ def test_probes_show_values_inside() -> None:
 @pytest.mark.parametrize("usual", [8, 4])
 def test_codes_of_a_width_that_a_search_may_choose_bring_their_bias(usual: int) -> None:
     """The mean of what rounding does to a layer is in its bias, whichever width is the recipe's."""
-    rig = rig_of(mixed_net(), scheme=Quantize(weights=Weights(bits=usual)), numerics=FOUR)
-    rig.types = LevelTypes((4,))
-    j = next(j for j, one in enumerate(rig.network.weights) if one.value == "c1.w")
-    quant = rig.network.weight_quant(rig.network.weights[j], 4)
-    real = rig.network.graph.const("c1.w")
+    harness = harness_of(mixed_net(), scheme=Quantize(weights=Weights(bits=usual)), numerics=FOUR)
+    harness.types = LevelTypes((4,))
+    j = next(j for j, one in enumerate(harness.network.weights) if one.value == "c1.w")
+    quant = harness.network.weight_quant(harness.network.weights[j], 4)
+    real = harness.network.graph.const("c1.w")
     assert real is not None
     shift = np.linspace(-1, 1, 8)
     codes = {"c1.w" if usual == 4 else "c1.w@4": RoundedWeight(encode(real, quant), quant, "c1.b", shift)}
-    network = rig.network.with_(weights=codes)
+    network = harness.network.with_(weights=codes)
     first = len(network.groups)
     own, plain = (
-        Harness(one, rig.wide_ranges, rig.judge, rig.types) for one in (network, rig.network)
+        Harness(one, harness.wide_ranges, harness.judge, harness.types) for one in (network, harness.network)
     )
     assert own.network.coded(network.weights[j], 4).keys() == {"c1.w", "c1.b"}
     noise, without = (float(one.together([first + j], OWN, 4).mean()) for one in (own, plain))
@@ -197,7 +199,7 @@ def test_codes_that_the_target_lacks_are_not_what_fake_quantisation_rounds_to() 
     have the target's types, and ranges as they were observed."""
     graph = mixed_net()
     powers = Numerics(power_of_two=True, multiplier_bits=1, per_channel_weights=False)
-    plain = rig_of(graph, numerics=powers).network
+    plain = harness_of(graph, numerics=powers).network
     stated = {
         "x": QuantType(8, True, (0.3,), (3,)),
         "c1.w": QuantType(8, True, tuple(0.01 * (i + 1) for i in range(8)), (0,) * 8, axis=0),

@@ -22,7 +22,7 @@ from npuflow.tune.precision.problem import SearchProblem, cost_of
 from npuflow.tune.precision.sensitivity import noises
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact
-from tests.precision.rigs import feeds_of, mixed_net, rig_of
+from tests.precision.harnesses import feeds_of, harness_of, mixed_net
 
 NUMERICS = Numerics(
     weight_bits=(8, 16), activation_bits=(8, 16), float_types=("bfloat16", "float16"), float_chunk=8
@@ -37,70 +37,72 @@ BF16, FP16 = OWN, OWN + 1
 
 
 def ready(graph: Graph | None = None, **more: object) -> Harness:
-    """A rig with both float types, without room limits."""
+    """A harness with both float types, without room limits."""
     scheme = more.pop("scheme", None)
-    rig = rig_of(graph or mixed_net(), scheme=scheme, numerics=NUMERICS)  # type: ignore[arg-type]
-    return replace(rig, types=LevelTypes(floats=("bf16", "fp16"), **more))  # type: ignore[arg-type]
+    harness = harness_of(graph or mixed_net(), scheme=scheme, numerics=NUMERICS)  # type: ignore[arg-type]
+    return replace(harness, types=LevelTypes(floats=("bf16", "fp16"), **more))  # type: ignore[arg-type]
 
 
-def unit(rig: Harness, name: str) -> int:
-    return [held for _, held in rig.names].index(name)
+def unit(harness: Harness, name: str) -> int:
+    return [held for _, held in harness.names].index(name)
 
 
-def at(rig: Harness, **levels: int) -> Levels:
-    found = [NARROW] * len(rig.names)
+def at(harness: Harness, **levels: int) -> Levels:
+    found = [NARROW] * len(harness.names)
     for name, level in levels.items():
-        found[unit(rig, name)] = level
+        found[unit(harness, name)] = level
     return tuple(found)
 
 
-def problem_of(rig: Harness, **budget: float) -> SearchProblem:
-    noise = noises(rig, 2, lambda done, count: None)
-    return SearchProblem(rig, cost_of(rig, TARGET), Budget(**budget), lambda: list(noise), 2, False, print)
+def problem_of(harness: Harness, **budget: float) -> SearchProblem:
+    noise = noises(harness, 2, lambda done, count: None)
+    cost = cost_of(harness, TARGET)
+    return SearchProblem(harness, cost, Budget(**budget), lambda: list(noise), 2, False, print)
 
 
 @pytest.mark.parametrize(("level", "number"), [(BF16, "bfloat16"), (FP16, "float16")])
 def test_a_value_at_a_float_level_is_rounded_to_the_type(level: int, number: str) -> None:
     net = Net(1, 1, 2, 3, 5)
     net.add("y", OPS["relu"](), "x")
-    rig = ready(net.graph("y"))
+    harness = ready(net.graph("y"))
     held = [
         {"x": np.ldexp(feed["x"], k).astype(np.float32)}
-        for k, feed in zip((-18, 0, 9), rig.judge.held, strict=False)
+        for k, feed in zip((-18, 0, 9), harness.judge.held, strict=False)
     ]
-    (made,) = rig.mixed(at(rig, x=level, y=level), held)
+    (made,) = harness.mixed(at(harness, x=level, y=level), held)
     for feed, y in zip(held, made, strict=True):
         np.testing.assert_array_equal(y, rounded(np.maximum(feed["x"], 0), number).astype(np.float32))
 
 
 def test_weights_of_layers_in_floats_are_rounded_and_what_they_alone_share_is_float_too() -> None:
-    rig = ready()
-    settled = rig.settled(at(rig, c1=BF16))       # c1's layer and its readers, c2 and the sum
-    shared = {name for name, level in zip((n for _, n in rig.names), settled, strict=True) if level == BF16}
+    harness = ready()
+    settled = harness.settled(at(harness, c1=BF16))       # c1's layer and its readers, c2 and the sum
+    names = [name for _, name in harness.names]
+    shared = {name for name, level in zip(names, settled, strict=True) if level == BF16}
     assert {"c1", "c2"} <= shared and "sum" not in shared, "the gate reads the sum in integers"
-    weights = {w.value for w in rig.network.weights if w.value in shared}
+    weights = {w.value for w in harness.network.weights if w.value in shared}
     assert len(weights) == 2
-    _, given = rig.mixture(at(rig, c1=BF16))
+    _, given = harness.mixture(at(harness, c1=BF16))
     for name in weights:
-        real = rig.network.graph.const(name)
+        real = harness.network.graph.const(name)
         np.testing.assert_array_equal(given[name], rounded(real, "bfloat16").astype(np.float32))
 
 
 def test_overrides_name_the_layers_that_touch_a_unit_in_floats() -> None:
-    rig = ready()
-    (one,) = rig.choice(at(rig, c1=BF16)).overrides
+    harness = ready()
+    (one,) = harness.choice(at(harness, c1=BF16)).overrides
     assert one.type == "bf16" and set(one.layers) == {"c1", "c2", "sum"}
-    done = rig.built(at(rig, c1=BF16))
+    done = harness.built(at(harness, c1=BF16))
     held = {v.id for v in done.values.values() if isinstance(v.quant, FloatType) and v.const is None}
     assert {"c1", "c2", "sum"} <= held
-    check_exact(done, rig.judge.held[0], TARGET)
+    check_exact(done, harness.judge.held[0], TARGET)
 
 
 def test_what_a_float_layer_writes_may_be_read_in_sixteen_bits() -> None:
     """The width belongs to the reader then: its producer has no codes."""
-    rig = ready()
-    levels = at(rig, c1=BF16, sum=WIDE)
-    done = rig.built(levels)
+    harness = ready()
+    levels = at(harness, c1=BF16, sum=WIDE)
+    done = harness.built(levels)
     gate = next(n for n in done.nodes if n.outputs[0] == "gate")
     quant = done.values[gate.inputs[0]].quant
     assert quant is not None and quant.bits == 16 and not isinstance(quant, FloatType)
@@ -108,8 +110,8 @@ def test_what_a_float_layer_writes_may_be_read_in_sixteen_bits() -> None:
 
 def test_layers_and_operators_may_be_picked_and_a_pinned_type_stays() -> None:
     """A tensor is held in a type where all layers that write and read it may compute in it."""
-    assert unit(rig := ready(layers=("sigmoid", "gated")), "open") in rig.floatable(BF16)
-    assert unit(rig, "c1") not in rig.floatable(BF16) and unit(rig, "gate") not in rig.floatable(BF16)
+    assert unit(harness := ready(layers=("sigmoid", "gated")), "open") in harness.floatable(BF16)
+    assert not {unit(harness, "c1"), unit(harness, "gate")} & harness.floatable(BF16)
     pinned = ready(scheme=Quantize(overrides=(Override(("c2",), type="int"),)))
     assert unit(pinned, "c1") not in pinned.floatable(BF16) and unit(pinned, "gate") in pinned.floatable(BF16)
     small = ready(room=1 << 12)
@@ -117,53 +119,53 @@ def test_layers_and_operators_may_be_picked_and_a_pinned_type_stays() -> None:
 
 
 def test_numbers_beyond_float16_are_no_candidates_for_it() -> None:
-    rig = ready()
-    wide = replace(rig, wide_ranges={**rig.wide_ranges, "sum": (0.0, 70000.0)})
-    k = unit(rig, "sum")
-    assert k in wide.floatable(BF16) and k not in wide.floatable(FP16) and k in rig.floatable(FP16)
+    harness = ready()
+    wide = replace(harness, wide_ranges={**harness.wide_ranges, "sum": (0.0, 70000.0)})
+    k = unit(harness, "sum")
+    assert k in wide.floatable(BF16) and k not in wide.floatable(FP16) and k in harness.floatable(FP16)
 
 
 def test_layers_in_floats_by_the_recipe_have_no_units() -> None:
     """Nothing quantises them: a unit would measure noise that there is not."""
-    rig = ready(scheme=Quantize(mode="bf16", overrides=(Override(("heat",), type="int"),)))
-    assert {name for _, name in rig.names} == {"gated", "heat", *(w.value for w in rig.network.weights)}
+    harness = ready(scheme=Quantize(mode="bf16", overrides=(Override(("heat",), type="int"),)))
+    weights = (w.value for w in harness.network.weights)
+    assert {name for _, name in harness.names} == {"gated", "heat", *weights}
 
 
 def test_cycles_count_the_rate_the_casts_and_the_bytes() -> None:
-    rig = ready()
-    cost = cost_of(rig, TARGET)
-    narrow = (NARROW,) * len(rig.names)
-    some, every = at(rig, c1=BF16), (BF16,) * len(rig.names)
+    harness = ready()
+    cost = cost_of(harness, TARGET)
+    narrow = (NARROW,) * len(harness.names)
+    some, every = at(harness, c1=BF16), (BF16,) * len(harness.names)
     assert cost.cycles(narrow) < cost.cycles(some) < cost.cycles(every)
-    k = unit(rig, "c1")
+    k = unit(harness, "c1")
     assert cost.delta(narrow, k, BF16) == pytest.approx(cost.cycles(some) - cost.cycles(narrow))
     faster = replace(TARGET, compute=replace(TARGET.compute, float_rates=(FloatRate("bfloat16", 1.0),)))
-    assert cost_of(rig, faster).cycles(every) < cost.cycles(every)
+    assert cost_of(harness, faster).cycles(every) < cost.cycles(every)
     # without the casts at its borders a float layer costs less
-    assert cost.cycles(rig.settled(at(rig, c1=BF16, c2=BF16, x=BF16, sum=BF16, gate=BF16))) <= cost.cycles(
-        at(rig, c1=BF16, gate=BF16)
-    )
+    settled = harness.settled(at(harness, c1=BF16, c2=BF16, x=BF16, sum=BF16, gate=BF16))
+    assert cost.cycles(settled) <= cost.cycles(at(harness, c1=BF16, gate=BF16))
 
 
 @pytest.mark.parametrize("strategy", ["auto", "greedy", "ilp", "qtable", "suffix"])
 def test_every_strategy_mixes_floats_in(strategy: str) -> None:
     """At a third of the price of 16 bits bfloat16 is what is chosen; the quantised network has its types."""
     rates = (FloatRate("bfloat16", 1.0), FloatRate("float16", 0.1))
-    rig = replace(ready(), types=LevelTypes(floats=("bf16",)))
+    harness = replace(ready(), types=LevelTypes(floats=("bf16",)))
     cheap = replace(TARGET, compute=replace(TARGET.compute, float_rates=rates))
-    noise = noises(rig, 2, lambda done, count: None)
+    noise = noises(harness, 2, lambda done, count: None)
     budget = Budget(sqnr_db=46.0, agreement=1.1)
     problem = SearchProblem(
-        rig, cost_of(rig, cheap), budget, lambda: list(noise), 2, False, lambda line: None,
+        harness, cost_of(harness, cheap), budget, lambda: list(noise), 2, False, lambda line: None,
         candidates={"weight": (NARROW,), "activation": (NARROW,)},
     )
     levels = STRATEGIES[strategy]()(problem)
     assert BF16 in levels
     assert budget.holds(problem.verified(levels))
     assert not budget.holds(problem.verified((NARROW,) * len(levels)))
-    done = rig.built(levels)
+    done = harness.built(levels)
     assert any(isinstance(v.quant, FloatType) for v in done.values.values())
-    found = interpret(done, rig.judge.held[0], NUMERICS)
+    found = interpret(done, harness.judge.held[0], NUMERICS)
     assert all(np.isfinite(found[o]).all() for o in done.outputs)
 
 
@@ -173,10 +175,11 @@ def test_floats_that_nobody_asked_for_are_not_tried_where_integers_do() -> None:
     cheap = replace(TARGET, compute=replace(TARGET.compute, float_rates=rates))
     found = []
     for floats in ((), ("bf16",)):
-        rig = replace(ready(), types=LevelTypes(floats=floats))
-        noise = noises(rig, 2, lambda done, count: None)
+        harness = replace(ready(), types=LevelTypes(floats=floats))
+        noise = noises(harness, 2, lambda done, count: None)
         problem = SearchProblem(
-            rig, cost_of(rig, cheap), Budget(sqnr_db=43.0, agreement=1.1), lambda noise=noise: list(noise),
+            harness, cost_of(harness, cheap), Budget(sqnr_db=43.0, agreement=1.1),
+            lambda noise=noise: list(noise),
             2, False, lambda line: None, floats_last=True,
         )
         found.append(STRATEGIES["auto"]()(problem))
@@ -195,20 +198,20 @@ def test_a_float_type_takes_the_place_of_the_host_where_wide_integers_fail(last:
     net.add("l", OPS["log"](), "p2")
     graph = net.graph("l")
     feeds = [{k: v + 2e-2 for k, v in feed.items()} for feed in feeds_of(graph, 16)]
-    rig = replace(
-        rig_of(graph, numerics=NUMERICS, feeds=feeds), types=LevelTypes(floats=("bf16",), room=1 << 19)
+    harness = replace(
+        harness_of(graph, numerics=NUMERICS, feeds=feeds), types=LevelTypes(floats=("bf16",), room=1 << 19)
     )
-    problem = replace(problem_of(rig, sqnr_db=20.0), floats_last=last)
+    problem = replace(problem_of(harness, sqnr_db=20.0), floats_last=last)
     levels = STRATEGIES["auto"]()(problem)
-    done = build(rig.candidate(levels))
+    done = build(harness.candidate(levels))
     assert not done.notes and all(n.is_integer for n in done.graph.nodes if n.op.onnx == "Log")
     assert BF16 in levels and problem.budget.holds(problem.verified(levels))
 
 
 def test_fake_quantisation_foresees_the_quantised_network() -> None:
     """Of a network all in bfloat16 within a tenth of a decibel."""
-    rig = replace(ready(), types=LevelTypes(floats=("bf16",)))
-    problem = problem_of(rig, sqnr_db=50.0)
-    every = (BF16,) * len(rig.names)
+    harness = replace(ready(), types=LevelTypes(floats=("bf16",)))
+    problem = problem_of(harness, sqnr_db=50.0)
+    every = (BF16,) * len(harness.names)
     for guess, judged in zip(problem.measured(every), problem.verified(every), strict=True):
         assert guess.sqnr == pytest.approx(judged.sqnr, abs=0.1) and judged.sqnr > 50

@@ -20,7 +20,7 @@ from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.tiling import Tiled
 from tests.networks import recipes
-from tests.precision.rigs import feeds_of, mixed_net
+from tests.precision.harnesses import feeds_of, mixed_net
 from tests.tiers import often
 
 RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\

@@ -15,7 +15,7 @@ from npuflow.flow.recipe_build import Settings, build, open_cache, plan_recipe, 
 from npuflow.flow.stage import STAGES
 from npuflow.onnx.export import export_model
 from tests.networks import recipes
-from tests.precision.rigs import feeds_of, mixed_net
+from tests.precision.harnesses import feeds_of, mixed_net
 
 RECIPE = recipes.RECIPE + """\
 [precision]

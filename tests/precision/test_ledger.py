@@ -24,19 +24,19 @@ from npuflow.tune.precision.ledger import (
     lines,
 )
 from npuflow.tune.precision.problem import cost_of
-from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
+from tests.precision.harnesses import BOTH, extrema, feeds_of, harness_of, mixed_net
 
 
-def split(rig: Harness, column: int = 0) -> Ledger:
+def split(harness: Harness, column: int = 0) -> Ledger:
     target = Target(numerics=BOTH)
-    cost: CostModel = cost_of(rig, target)
-    built = rig.built((0,) * len(rig.names))
-    return ledger(rig, built, cost, column, lambda done, of: None)
+    cost: CostModel = cost_of(harness, target)
+    built = harness.built((0,) * len(harness.names))
+    return ledger(harness, built, cost, column, lambda done, of: None)
 
 
 @pytest.mark.parametrize("seed", [3, 5, 8])
 def test_the_parts_add_up(seed: int) -> None:
-    found = split(rig_of(mixed_net(seed)))
+    found = split(harness_of(mixed_net(seed)))
     assert found.sqnr > 15 and abs(sum(one.share for one in found.entries) - 1) < 1e-9
     assert min(one.share for one in found.entries) > -0.1
     assert {ROUNDING, WEIGHT_ROUNDING} <= {one.cause for one in found.entries}
@@ -47,7 +47,7 @@ def test_the_parts_add_up(seed: int) -> None:
 def test_a_range_a_quarter_of_what_it_should_be_comes_first(value: str) -> None:
     graph = mixed_net()
     lo, hi = extrema(graph, feeds_of(graph, 8))[value]
-    found = split(rig_of(graph, {value: (lo / 4, hi / 4)}))
+    found = split(harness_of(graph, {value: (lo / 4, hi / 4)}))
     first = found.entries[0]
     assert (first.cause, first.tensor) == (CLIPPING, value), first
     assert first.fix and first.without is not None and first.without > found.sqnr + 3
@@ -55,26 +55,26 @@ def test_a_range_a_quarter_of_what_it_should_be_comes_first(value: str) -> None:
 
 def test_what_removes_a_part_is_worth_what_it_says() -> None:
     """The dB without a part is that of the network with this part in the widest codes."""
-    rig = rig_of(mixed_net())
-    found = split(rig)
+    harness = harness_of(mixed_net())
+    found = split(harness)
     first = next(one for one in found.entries if one.cause == ROUNDING)
     assert first.without is not None
-    unit = [name for _, name in rig.names].index(first.tensor)
-    levels = tuple(int(k == unit) for k in range(len(rig.names)))
-    noise = rig.judge.noise(rig.mixed(levels, rig.judge.held))[:, 0]
+    unit = [name for _, name in harness.names].index(first.tensor)
+    levels = tuple(int(k == unit) for k in range(len(harness.names)))
+    noise = harness.judge.noise(harness.mixed(levels, harness.judge.held))[:, 0]
     assert abs(-10 * np.log10(noise.mean()) - first.without) < 1.5
 
 
 def test_few_samples_leave_no_part_that_the_whole_does_not_have() -> None:
     """With two samples of a small output, where switching a cause off draws every rounding behind it anew."""
-    found = split(rig_of(mixed_net(), held=2), column=1)
+    found = split(harness_of(mixed_net(), held=2), column=1)
     shares = [one.share for one in found.entries]
     assert abs(sum(shares) - 1) < 1e-9 and max(map(abs, shares)) < 1
 
 
 def test_small_parts_are_not_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("npuflow.tune.tuned.LEDGER_MEASURED", 4)
-    found = split(rig_of(mixed_net()))
+    found = split(harness_of(mixed_net()))
     measured = [one for one in found.entries if one.tensor and one.alone is not None]
     assert len(measured) == 4 and all(one.without is not None for one in measured)
     others = [one.share for one in found.entries if one.alone is None]
@@ -82,7 +82,7 @@ def test_small_parts_are_not_measured_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_reads_as_a_table() -> None:
-    text = list(lines(split(rig_of(mixed_net())), most=4))
+    text = list(lines(split(harness_of(mixed_net())), most=4))
     assert text[0].startswith('output "y": ') and "held-out samples" in text[0]
     assert any("16 bits" in line for line in text)
     assert any("others" in line for line in text)
@@ -95,9 +95,9 @@ def test_noise_that_corrected_biases_add_goes_to_the_cause_they_answer_to(
     """With `answers` biases move for a range alone that is too small; else whatever else the network has."""
     graph = mixed_net()
     lo, hi = extrema(graph, feeds_of(graph, 8))["c1"]
-    rig = rig_of(graph, {"c1": (lo / 3, hi / 3)})
+    harness = harness_of(graph, {"c1": (lo / 3, hi / 3)})
     target = Target(numerics=BOTH)
-    plain = rig.built((0,) * len(rig.names))
+    plain = harness.built((0,) * len(harness.names))
 
     def moved(made: Graph) -> Graph:
         at = next(i for i, node in enumerate(made.nodes) if node.outputs[0] == "c2")
@@ -107,7 +107,7 @@ def test_noise_that_corrected_biases_add_goes_to_the_cause_they_answer_to(
         return BiasCorrection(made if answers else moved(made), ())
 
     monkeypatch.setattr(account, "correct_biases", corrected)
-    found = ledger(rig, moved(plain), cost_of(rig, target), 0, lambda done, of: None)
+    found = ledger(harness, moved(plain), cost_of(harness, target), 0, lambda done, of: None)
     shares = {one.cause: one.share for one in found.entries if one.cause == CORRECTION}
     assert abs(sum(one.share for one in found.entries) - 1) < 1e-9
     if answers:
@@ -120,11 +120,11 @@ def test_shares_are_of_the_noise_that_corrected_biases_found() -> None:
     """Few bits per tensor shift means, which corrected biases take back: most of the noise is gone then."""
     feeds = feeds_of(mixed_net(), 40)
     scheme = Quantize(weights=Weights(bits=4, per="tensor"))
-    rig = rig_of(mixed_net(), scheme=scheme, numerics=BOTH, feeds=[{"x": abs(f["x"])} for f in feeds])
-    plain = rig.built((0,) * len(rig.names))
-    network = rig.network
-    built = correct_biases(network.reference, plain, network.numerics, rig.judge.fit, (), ASKED).graph
-    found = ledger(rig, built, cost_of(rig, Target(numerics=BOTH)), 0, lambda done, of: None)
+    harness = harness_of(mixed_net(), scheme=scheme, numerics=BOTH, feeds=[{"x": abs(f["x"])} for f in feeds])
+    plain = harness.built((0,) * len(harness.names))
+    network = harness.network
+    built = correct_biases(network.reference, plain, network.numerics, harness.judge.fit, (), ASKED).graph
+    found = ledger(harness, built, cost_of(harness, Target(numerics=BOTH)), 0, lambda done, of: None)
     shares = {one.cause: one.share for one in found.entries if not one.tensor}
     taken = shares[CORRECTION]
     assert found.before is not None and found.before < found.sqnr - 1

@@ -117,9 +117,9 @@ def test_what_a_loop_costs_grows_with_its_steps(feeds: list[Feed]) -> None:
         given = [{i: normal(k, *graph.type(i).shape) for i in graph.inputs} for k in range(4)]
         placed = place(graph, TARGET)
         candidate = Candidate(graph, placed, Quantize(), TARGET.numerics, ranges(graph, given))
-        rig = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
-        cost = cost_of(rig, TARGET)
-        levels = (0,) * len(rig.names)
+        harness = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
+        cost = cost_of(harness, TARGET)
+        levels = (0,) * len(harness.names)
         assert 0.4 < cost.cycles(levels) / cost.replayed() < 2.5
         found[steps] = cost.cycles(levels)
     assert 3 < found[40] / found[8] < 7
@@ -132,14 +132,14 @@ def test_what_widths_of_a_loop_cost_is_what_plans_say() -> None:
     graph = rewrite(graph_of(stacked("GRU", steps=24, hidden=96))).graph
     given = [{i: normal(k, *graph.type(i).shape) for i in graph.inputs} for k in range(2)]
     candidate = Candidate(graph, place(graph, EDGE), Quantize(), EDGE.numerics, ranges(graph, given))
-    rig = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
-    cost, narrow = cost_of(rig, EDGE), (NARROW,) * len(rig.names)
+    harness = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
+    cost, narrow = cost_of(harness, EDGE), (NARROW,) * len(harness.names)
     usual, planned = cost.cycles(narrow), cost.replayed()
     assert usual == pytest.approx(planned, rel=0.1)
-    for k, (_, name) in enumerate(rig.names):
+    for k, (_, name) in enumerate(harness.names):
         if name in ("rows:initial", "rows:gates_r", "all:gates_r"):
             levels = (*narrow[:k], WIDE, *narrow[k + 1 :])
-            real = cost.replayed(rig.built(levels)) / planned
+            real = cost.replayed(harness.built(levels)) / planned
             assert real > 1.03 and cost.cycles(levels) / usual == pytest.approx(real, abs=0.1)
             assert cost.delta(narrow, k, WIDE) == pytest.approx(cost.cycles(levels) - usual)
 
@@ -217,9 +217,9 @@ def test_what_is_seen_of_a_loop_in_a_loop() -> None:
     assert graph_macs(graph) == graph_macs(written_out(graph)) == graph_macs(unnested(graph))
     placed = place(graph, TARGET)
     candidate = Candidate(graph, placed, Quantize(), TARGET.numerics, ranges(graph, given))
-    rig = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
-    cost = cost_of(rig, TARGET)
-    assert 0.4 < cost.cycles((0,) * len(rig.names)) / cost.replayed() < 2.5
+    harness = Harness(FakeQuantNetwork(candidate), dict(candidate.ranges), Judge(graph, given, given))
+    cost = cost_of(harness, TARGET)
+    assert 0.4 < cost.cycles((0,) * len(harness.names)) / cost.replayed() < 2.5
     walk = SampleWalk(graph, given)
     walk.to(at)
     assert walk.at == outer.nodes[0]

@@ -17,7 +17,7 @@ from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.precision import Precision
 from tests.networks import recipes
 from tests.networks.floats import Net, floats
-from tests.precision.rigs import feeds_of
+from tests.precision.harnesses import feeds_of
 
 RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
 [precision]

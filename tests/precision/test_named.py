@@ -15,7 +15,7 @@ from npuflow.cli import main
 from npuflow.onnx.export import export_model
 from npuflow.strategies import Output
 from npuflow.tune.precision.named import better
-from tests.precision.rigs import feeds_of, mixed_net
+from tests.precision.harnesses import feeds_of, mixed_net
 
 RECIPE = """
 target = "edge-4t"

@@ -14,7 +14,7 @@ from npuflow.testing.rule import graph_of
 from npuflow.tune.parts import OutputPart, output_parts
 from npuflow.tune.quality import energies, noise_of, quality
 from tests.networks.onnx_text import model, normal
-from tests.precision.rigs import rig_of
+from tests.precision.harnesses import harness_of
 
 HEADS = (
     "s = Sigmoid(x) b = Add(x, x) j = Concat<axis=1>(b, s) t = Sigmoid(z) c = Add(z, z)"
@@ -99,7 +99,7 @@ def test_noise_of_a_faint_map_is_that_of_the_scores_it_gives() -> None:
     one = graph("h = Add(x, x) y = Sigmoid(h)", "float[1,16,16] x => float[1,16,16] y")
     logits = np.full((1, 16, 16), -15.0, np.float32)
     logits[0, 0, :4] = -0.5
-    rig = rig_of(one, feeds=[{"x": logits}] * 12)
+    harness = harness_of(one, feeds=[{"x": logits}] * 12)
     truth, far, near = 2 * logits, 2 * logits, 2 * logits
     far[0, 1:] += 20.0
     near[0, 0, :4] -= 1.0
@@ -107,5 +107,5 @@ def test_noise_of_a_faint_map_is_that_of_the_scores_it_gives() -> None:
     def noise(made: np.ndarray, parts: list[OutputPart]) -> float:
         return float(noise_of([[truth]], [[made]], parts, energies([[truth]], parts))[0, 0])
 
-    assert noise(far, rig._probes) == 0.0
-    assert noise(near, rig._probes) > 10 ** (-20 / 10) and noise(near, [OutputPart(0)]) < 10 ** (-40 / 10)
+    assert noise(far, harness._probes) == 0.0
+    assert noise(near, harness._probes) > 10 ** (-20 / 10) and noise(near, [OutputPart(0)]) < 10 ** (-40 / 10)

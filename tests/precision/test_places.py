@@ -15,7 +15,7 @@ from npuflow.tune.places import places
 from npuflow.tune.precision.output_check import shown
 from npuflow.tune.quality import guarded, quality
 from tests.networks.floats import Net
-from tests.precision.rigs import rig_of
+from tests.precision.harnesses import harness_of
 
 SIDE, SAMPLES = 12, 10
 RNG = np.random.default_rng(4)
@@ -121,7 +121,7 @@ def test_vectors_and_other_places_are_not_guarded() -> None:
 
 def test_the_harness_and_the_verdict_look_at_the_same_places() -> None:
     graph = detector(sigmoid=False)
-    judge = rig_of(graph).judge
+    judge = harness_of(graph).judge
     judge.truth[0][:] = [np.where(a > np.quantile(a, 0.95), 5.0, -5.0) for a in judge.truth[0]]
     made = [judge.truth[0], [a + 0.1 * (np.asarray(s) < 0) for s, a in zip(*judge.truth, strict=True)]]
     assert judge.noise(made)[:, 1].max() == 0.0
@@ -132,7 +132,7 @@ def test_the_harness_and_the_verdict_look_at_the_same_places() -> None:
 def test_samples_with_objects_come_first() -> None:
     """The first few rank tensors and weights: without an object they show no noise at all."""
     graph = detector(sigmoid=False)
-    judge = rig_of(graph).judge
+    judge = harness_of(graph).judge
     objects = [0, 0, 6] + [0, 6] * len(judge.held)
     truth = judge.truth[0]
     truth[:] = [scene(graph, n, -5.0)[graph.outputs[0]] for n, _ in zip(objects, truth, strict=False)]
@@ -140,15 +140,15 @@ def test_samples_with_objects_come_first() -> None:
     whose = [next(i for i, one in enumerate(judge.held) if one is mine) for mine in first.held]
     assert whose == sorted(range(len(judge.held)), key=lambda s: objects[s] == 0)
     assert whose != list(range(len(judge.held)))
-    everywhere = rig_of(detector(sigmoid=False, joined=False, last=False)).judge
+    everywhere = harness_of(detector(sigmoid=False, joined=False, last=False)).judge
     assert everywhere.where == (None, None) and everywhere.objects_first() is everywhere
 
 
 def test_a_verdict_says_where() -> None:
     """The bias of the scores is so low that few places are high."""
-    plain = rig_of(detector(sigmoid=False))
+    plain = harness_of(detector(sigmoid=False))
     graph = detector(sigmoid=True, least=float(np.quantile(np.concatenate(plain.judge.truth[0]), 0.97)))
-    judge = rig_of(graph).judge
+    judge = harness_of(graph).judge
     made = {one.output.name: one for one in shown(judge, judge.outputs(graph), Budget())}
     assert made["map"].where == "" and made["boxes"].where == "map"
     assert 'where "map" is high' in figures(made["boxes"])

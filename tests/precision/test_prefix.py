@@ -9,47 +9,47 @@ from npuflow.strategies import NARROW, WIDE
 from npuflow.tune.precision import prefix
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.prefix import PrefixEvaluation, cuts, lives
-from tests.precision.rigs import feeds_of, mixed_net, rig_of
+from tests.precision.harnesses import feeds_of, harness_of, mixed_net
 
 
-def whole(rig: Harness, unit: int, level: int, samples: int) -> np.ndarray:
+def whole(harness: Harness, unit: int, level: int, samples: int) -> np.ndarray:
     """By a pass of the whole network with quantisers."""
-    table, first = rig.plain.copy(), len(rig.network.groups)
+    table, first = harness.plain.copy(), len(harness.network.groups)
     weights = {}
     if unit < first:
-        table[unit] = rig.table(level)[unit]
+        table[unit] = harness.table(level)[unit]
     else:
-        weights = dict(rig.weight(unit - first, level))
-    return rig.probe_noise(table, weights, samples)
+        weights = dict(harness.weight(unit - first, level))
+    return harness.probe_noise(table, weights, samples)
 
 
-@pytest.fixture(name="rig")
+@pytest.fixture(name="harness")
 def _rig(monkeypatch: pytest.MonkeyPatch) -> Harness:
     """Cut between every two nodes."""
     monkeypatch.setattr(prefix, "cuts", lambda graph, probes, samples: list(range(len(graph.nodes) + 1)))
-    return rig_of(mixed_net())
+    return harness_of(mixed_net())
 
 
-def test_every_unit_alone_has_the_noise_of_a_whole_pass(rig: Harness) -> None:
-    assert rig.prefix is not None and rig.prefix.sections == len(rig.network.graph.nodes)
+def test_every_unit_alone_has_the_noise_of_a_whole_pass(harness: Harness) -> None:
+    assert harness.prefix is not None and harness.prefix.sections == len(harness.network.graph.nodes)
     paid = 0
-    for unit in range(len(rig.names)):
+    for unit in range(len(harness.names)):
         for level in (NARROW, WIDE):
-            found = rig.together([unit], level, 3)
-            np.testing.assert_allclose(found, whole(rig, unit, level, 3), rtol=1e-3, atol=1e-11)
-        paid += rig.prefix.pays([unit])
-    assert paid > len(rig.names) // 2
+            found = harness.together([unit], level, 3)
+            np.testing.assert_allclose(found, whole(harness, unit, level, 3), rtol=1e-3, atol=1e-11)
+        paid += harness.prefix.pays([unit])
+    assert paid > len(harness.names) // 2
 
 
-def test_a_layer_runs_its_own_section_with_quantisers_and_none_before(rig: Harness) -> None:
-    assert rig.prefix is not None
-    weights = {w.value: len(rig.network.groups) + j for j, w in enumerate(rig.network.weights)}
-    graph = rig.network.graph
+def test_a_layer_runs_its_own_section_with_quantisers_and_none_before(harness: Harness) -> None:
+    assert harness.prefix is not None
+    weights = {w.value: len(harness.network.groups) + j for j, w in enumerate(harness.network.weights)}
+    graph = harness.network.graph
     (at,) = [i for i, n in enumerate(graph.nodes) if n.outputs == ("y",)]
     unit = next(u for v, u in weights.items() if v in graph.nodes[at].inputs)
-    assert rig.prefix.span([unit]) == (at, at)
-    rig.together([unit], NARROW, 2)
-    assert set(rig.prefix._fake) == {at}
+    assert harness.prefix.span([unit]) == (at, at)
+    harness.together([unit], NARROW, 2)
+    assert set(harness.prefix._fake) == {at}
 
 
 def test_cuts_are_where_few_bytes_pass_and_bounded_by_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +64,6 @@ def test_cuts_are_where_few_bytes_pass_and_bounded_by_what_is_kept(monkeypatch: 
 
 def test_a_single_section_is_left_to_whole_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefix.tuned, "SECTION_VALUES", 1)
-    rig = rig_of(mixed_net())
-    made = PrefixEvaluation(rig.network, rig.shown, False, feeds_of(rig.network.graph, 2))
+    harness = harness_of(mixed_net())
+    made = PrefixEvaluation(harness.network, harness.shown, False, feeds_of(harness.network.graph, 2))
     assert made.sections == 1 and not made.pays([0])

@@ -21,7 +21,7 @@ from npuflow.tune.quality import (
     quality,
 )
 from tests.networks.floats import Net
-from tests.precision.rigs import mixed_net
+from tests.precision.harnesses import mixed_net
 
 RNG = np.random.default_rng(0)
 

@@ -48,34 +48,35 @@ def problem() -> SearchProblem:
     every = {v: np.concatenate([one[v].ravel() for one in made]) for v in made[0]}
     ranges = {v: (float(a.min()), float(a.max())) for v, a in every.items()}
     candidate = Candidate(graph, place(graph, TARGET), Quantize(), TARGET.numerics, ranges)
-    rig = Harness(FakeQuantNetwork(candidate), ranges, Judge(graph, feeds[:3], feeds[3:]))
-    noise = noises(rig, 2, lambda done, count: None)
+    harness = Harness(FakeQuantNetwork(candidate), ranges, Judge(graph, feeds[:3], feeds[3:]))
+    noise = noises(harness, 2, lambda done, count: None)
     said: list[str] = []
     return SearchProblem(
-        rig, cost_of(rig, TARGET), Budget(60.0, 1.1), lambda: list(noise), 2, False, said.append
+        harness, cost_of(harness, TARGET), Budget(60.0, 1.1), lambda: list(noise), 2, False, said.append
     )
 
 
 def test_what_would_leave_a_loop_to_the_host_is_not_widened(problem: SearchProblem) -> None:
-    rig = problem.rig
-    assert rig.refused((WIDE,) * len(rig.names)) and not rig.refused((NARROW,) * len(rig.names))
+    harness = problem.harness
+    assert harness.refused((WIDE,) * len(harness.names))
+    assert not harness.refused((NARROW,) * len(harness.names))
     # widths alone: float on the host is what a search may choose where these fail
     widths = replace(problem, budget=replace(problem.budget, host_db=-100.0))
     levels = STRATEGIES["auto"]()(widths)
-    assert not rig.refused(levels) and FLOAT not in levels
-    assert all(n.is_integer for n in rig.built(levels).nodes if "Sin" in n.op.onnx)
+    assert not harness.refused(levels) and FLOAT not in levels
+    assert all(n.is_integer for n in harness.built(levels).nodes if "Sin" in n.op.onnx)
 
 
 def test_a_verdict_on_a_loop_that_the_host_runs_says_so(problem: SearchProblem) -> None:
-    assert all(one.sqnr == -200 for one in problem.verified((WIDE,) * len(problem.rig.names)))
+    assert all(one.sqnr == -200 for one in problem.verified((WIDE,) * len(problem.harness.names)))
 
 
 def test_a_float_in_a_loop_costs_the_loop(problem: SearchProblem) -> None:
     """All of it is then on the host, as it is in the quantised graph."""
-    cost, usual = problem.cost, (NARROW,) * len(problem.rig.names)
-    sine = next(u for v, u in cost.units.items() if v in _sines(problem.rig.network.graph))
+    cost, usual = problem.cost, (NARROW,) * len(problem.harness.names)
+    sine = next(u for v, u in cost.units.items() if v in _sines(problem.harness.network.graph))
     levels = tuple(FLOAT if u == sine else NARROW for u in range(len(usual)))
-    one, work = cost.cycles(levels) - cost.cycles(usual), total_work(host_work(problem.rig.built(levels)))
+    one, work = cost.cycles(levels) - cost.cycles(usual), total_work(host_work(problem.harness.built(levels)))
     assert work.elements >= 4 * STEPS * WIDTH and one >= work.cycles(TARGET)
     assert cost.delta(usual, sine, FLOAT) == pytest.approx(one)
 

@@ -13,7 +13,7 @@ from npuflow.strategies import NARROW, STRATEGIES, WIDE, Budget
 from npuflow.tune.precision.problem import SearchProblem, cost_of
 from npuflow.tune.precision.sensitivity import noises
 from tests.networks.floats import Net
-from tests.precision.rigs import BOTH, feeds_of, rig_of
+from tests.precision.harnesses import BOTH, feeds_of, harness_of
 
 LONG = 4096
 
@@ -27,17 +27,17 @@ def test_a_layer_without_a_wide_tile_stays_narrow() -> None:
     net.add("y", OPS["softmax"](1), "flat")
     graph = net.graph("y")
     target = Target(numerics=BOTH, memory=replace(Memory(), local_bytes=12 << 10))
-    rig = rig_of(graph, feeds=feeds_of(graph, 12))
-    noise, said = noises(rig, 2, lambda done, count: None), list[str]()
+    harness = harness_of(graph, feeds=feeds_of(graph, 12))
+    noise, said = noises(harness, 2, lambda done, count: None), list[str]()
     problem = SearchProblem(
-        rig, cost_of(rig, target), Budget(60.0, 1.1), lambda: list(noise), 2, False, said.append
+        harness, cost_of(harness, target), Budget(60.0, 1.1), lambda: list(noise), 2, False, said.append
     )
     widths = {unit.name: unit.candidates for unit in problem.units if unit.kind == "activation"}
     assert widths == {"x": (NARROW, WIDE), "c": (NARROW,), "y": (NARROW,)}
     assert any("no tile that fits local memory" in line for line in said)
     levels = STRATEGIES["auto"]()(problem)
     machine = problem.cost.machine
-    plan_network(rig.built(levels), machine, target.numerics, 1)
-    everything = rig.built((WIDE,) * len(levels))
+    plan_network(harness.built(levels), machine, target.numerics, 1)
+    everything = harness.built((WIDE,) * len(levels))
     with pytest.raises(Exception, match="local memory"):
         plan_network(everything, machine, target.numerics, 1)

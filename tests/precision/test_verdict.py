@@ -72,27 +72,27 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
     return Harness(FakeQuantNetwork(candidate), extrema, Judge(graph, feeds[:8], feeds[8:]))
 
 
-def clinic(rig: Harness, recipe: Quantize | None = None) -> FixSearch:
+def clinic(harness: Harness, recipe: Quantize | None = None) -> FixSearch:
     return FixSearch(
-        rig,
+        harness,
         recipe or Quantize(),
         TARGET,
         Budget(),
         False,
-        rig.wide_ranges,
+        harness.wide_ranges,
         dict,
         lambda: None,
         lambda _: None,
     )
 
 
-def built(rig: Harness) -> Graph:
-    return rig.judge.built(rig.network.candidate)
+def built(harness: Harness) -> Graph:
+    return harness.judge.built(harness.network.candidate)
 
 
 def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:
-    rig = rigged(net, plant=0.1)
-    found = {s.output.name: s for s in shown(rig.judge, rig.judge.outputs(built(rig)), Budget())}
+    harness = rigged(net, plant=0.1)
+    found = {s.output.name: s for s in shown(harness.judge, harness.judge.outputs(built(harness)), Budget())}
     assert not found["y"].ok and found["y"].output.sqnr < 15 and found["other"].ok
     fine = rigged(net)
     assert all(s.ok for s in shown(fine.judge, fine.judge.outputs(built(fine)), Budget()))
@@ -141,16 +141,16 @@ def test_real_numbers_of_another_type_have_decibels() -> None:
 
 @pytest.mark.parametrize(("value", "plant"), [("c3", 0.2), ("c1", 0.2), ("c5", 40.0), ("x", 0.1)])
 def test_the_planted_tensor_is_named(net: Net, value: str, plant: float) -> None:
-    rig = rigged(net, plant=plant, value=value)
-    column = [part.name for part in rig.judge.parts].index("y")
-    first = culprits(rig, column, lambda *_: None)[0]
+    harness = rigged(net, plant=plant, value=value)
+    column = [part.name for part in harness.judge.parts].index("y")
+    first = culprits(harness, column, lambda *_: None)[0]
     assert (first.kind, first.value) == ("activation", value) and first.after > first.before + 3
     assert first.layer == (f"/{value}" if value != "x" else "x")
 
 
 def test_the_planted_weight_is_named(net: Net) -> None:
-    rig = rigged(net, Quantize(overrides=(Override(("c4",), weight_bits=2),)))
-    first = culprits(rig, 0, lambda *_: None)[0]
+    harness = rigged(net, Quantize(overrides=(Override(("c4",), weight_bits=2),)))
+    first = culprits(harness, 0, lambda *_: None)[0]
     assert (first.kind, first.layer) == ("weight", "/c4")
 
 
@@ -159,15 +159,15 @@ def test_of_large_networks_runs_of_units_are_substituted_first(
 ) -> None:
     monkeypatch.setattr("npuflow.tune.tuned.CULPRIT_MACS", 1.0)
     monkeypatch.setattr("npuflow.tune.tuned.CULPRIT_FEWEST", 8)
-    rig = rigged(net, plant=0.2)
-    found = culprits(rig, 0, lambda *_: None)
-    assert found[0].value == PLANTED and len(found) < len(rig.names)
+    harness = rigged(net, plant=0.2)
+    found = culprits(harness, 0, lambda *_: None)
+    assert found[0].value == PLANTED and len(found) < len(harness.names)
 
 
 def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
-    rig = rigged(net, plant=0.2)
-    column = [part.name for part in rig.judge.parts].index("other")
-    assert {one.value for one in culprits(rig, column, lambda *_: None)} == {
+    harness = rigged(net, plant=0.2)
+    column = [part.name for part in harness.judge.parts].index("other")
+    assert {one.value for one in culprits(harness, column, lambda *_: None)} == {
         "x",
         "c1",
         "other",
@@ -177,18 +177,20 @@ def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
 
 
 def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
-    rig = rigged(net, plant=0.1)
-    here = clinic(rig)
-    before = next(o for o in judged_outputs(rig.judge.score(built(rig))) if o.name == "y")
-    fixes = here.fixes("y", before, culprits(rig, 0, lambda *_: None))
+    harness = rigged(net, plant=0.1)
+    here = clinic(harness)
+    before = next(o for o in judged_outputs(harness.judge.score(built(harness))) if o.name == "y")
+    fixes = here.fixes("y", before, culprits(harness, 0, lambda *_: None))
     first = fixes[0]
     assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)
     assert first.toml == '[[calibrate.layers]]\nlayers = ["c3"]\nmethod = "minmax"'
     assert first.line == f'min-max range for "c3": {before.sqnr:.1f} -> {first.after.sqnr:.1f} dB, no cycles'
-    applied = replace(rig, network=rig.network.with_(ranges=rig.wide_ranges))
+    applied = replace(harness, network=harness.network.with_(ranges=harness.wide_ranges))
     after = next(
         o
-        for o in quality(rig.network.graph, rig.judge.truth, outputs_of(built(applied), rig.judge.held))
+        for o in quality(
+            harness.network.graph, harness.judge.truth, outputs_of(built(applied), harness.judge.held)
+        )
         if o.name == "y"
     )
     assert after.sqnr == pytest.approx(first.after.sqnr) and after.sqnr > before.sqnr + 10
@@ -197,9 +199,10 @@ def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
 def test_advice_that_does_not_help_is_not_given(net: Net) -> None:
     """Weights of two bits: neither ranges nor wider activations help, 16 bits for the weights do."""
     recipe = Quantize(overrides=(Override(("c4",), weight_bits=2),))
-    rig = rigged(net, recipe)
-    before = quality(rig.network.graph, rig.judge.truth, outputs_of(built(rig), rig.judge.held))[0]
-    fixes = clinic(rig, recipe).fixes("y", before, culprits(rig, 0, lambda *_: None))
+    harness = rigged(net, recipe)
+    made = outputs_of(built(harness), harness.judge.held)
+    before = quality(harness.network.graph, harness.judge.truth, made)[0]
+    fixes = clinic(harness, recipe).fixes("y", before, culprits(harness, 0, lambda *_: None))
     assert fixes and fixes[0].what == '16 bits for the weights of "/c4"' and fixes[0].cycles > 1.0
     assert 'layers = ["c4"]\nweight_bits = 16' in fixes[0].toml
     assert all(f.after.sqnr >= before.sqnr + 1 for f in fixes) and not any("min-max" in f.what for f in fixes)
@@ -214,9 +217,9 @@ def test_clipped_values_are_counted(net: Net) -> None:
 
 
 def test_the_statement_says_it_with_numbers(net: Net) -> None:
-    rig = rigged(net, plant=0.1)
-    found = shown(rig.judge, rig.judge.outputs(built(rig)), Budget())
-    first = culprits(rig, 0, lambda *_: None)[0]
+    harness = rigged(net, plant=0.1)
+    found = shown(harness.judge, harness.judge.outputs(built(harness)), Budget())
+    first = culprits(harness, 0, lambda *_: None)[0]
     said = statement(found, JudgedOn(8), "", Budget(), Advice(first, ()))
     assert (
         said.ok is False
@@ -307,8 +310,8 @@ def test_the_most_clipped_tensor_is_a_plain_number(share: float, text: str) -> N
 
 
 def test_a_search_that_ends_short_is_said_with_the_figures_of_the_program(net: Net) -> None:
-    rig = rigged(net, plant=0.1)
-    found = shown(rig.judge, rig.judge.outputs(built(rig)), Budget())
+    harness = rigged(net, plant=0.1)
+    found = shown(harness.judge, harness.judge.outputs(built(harness)), Budget())
     poor = statement(found, JudgedOn(8), "", Budget(), Advice(short=True))
     reached = f"{found[0].output.sqnr:.1f} dB"
     assert reached in poor.text
@@ -351,9 +354,9 @@ def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool
 
 
 def test_a_stricter_budget_is_not_settled_by_a_metric(net: Net) -> None:
-    rig = rigged(net, plant=0.1)
+    harness = rigged(net, plant=0.1)
     for budget, settles in ((Budget(), True), (Budget(30.0), False)):
-        found = shown(rig.judge, rig.judge.outputs(built(rig)), budget)
+        found = shown(harness.judge, harness.judge.outputs(built(harness)), budget)
         assert bool(statement(found, JudgedOn(8), "", budget, Advice()).noisy) == settles
 
 
@@ -371,20 +374,22 @@ def test_a_metric_that_is_kept_settles_what_would_be_warnings() -> None:
 
 
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
-    rig = rigged(net)
-    graph = rig.network.graph
-    assert all(len(one.parts_db) == 4 for one in shown(rig.judge, rig.judge.outputs(built(rig)), Budget()))
-    few = Judge(graph, rig.judge.held[:7])
-    assert all(one.parts_db == () for one in shown(few, few.outputs(built(rig)), Budget()))
-    quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in rig.judge.truth]
+    harness = rigged(net)
+    graph = harness.network.graph
+    made = harness.judge.outputs(built(harness))
+    assert all(len(one.parts_db) == 4 for one in shown(harness.judge, made, Budget()))
+    few = Judge(graph, harness.judge.held[:7])
+    assert all(one.parts_db == () for one in shown(few, few.outputs(built(harness)), Budget()))
+    quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in harness.judge.truth]
     ruined = [[a + (s % 4 == 0) for s, a in enumerate(column)] for column in quiet]
     assert [level < 100 for level in apart(graph, quiet, ruined)["y"]] == [True, False, False, False]
 
 
 def test_a_part_with_hardly_a_signal_counts_as_a_tenth_of_the_usual_one(net: Net) -> None:
     """Not as nothing but noise."""
-    rig = rigged(net)
-    truth = [[a * (0.001 if s % 4 == 0 else 1.0) for s, a in enumerate(column)] for column in rig.judge.truth]
+    harness = rigged(net)
+    factors = (0.001, 1.0, 1.0, 1.0)
+    truth = [[a * factors[s % 4] for s, a in enumerate(column)] for column in harness.judge.truth]
     made = [[a + 0.01 * np.sqrt((a**2).mean() + 0.1) for a in column] for column in truth]
-    parts = apart(rig.network.graph, truth, made)["y"]
+    parts = apart(harness.network.graph, truth, made)["y"]
     assert max(parts) - min(parts) < 12 and min(parts) > 20

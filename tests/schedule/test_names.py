@@ -11,7 +11,7 @@ from npuflow.stages.tiling import shipped_targets
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact
-from tests.precision.rigs import extrema, feeds_of
+from tests.precision.harnesses import extrema, feeds_of
 
 POSITIVE = (0.0, float("inf"))
 

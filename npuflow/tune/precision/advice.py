@@ -63,13 +63,13 @@ class Fix:
 
 @dataclass
 class FixSearch:
-    """The network as it was built, and what may be changed. `rig.network.quantize` holds all
+    """The network as it was built, and what may be changed. `harness.network.quantize` holds all
     overrides, also those that the search for widths made; `recipe` only the user's. `extrema`: ranges
     by `minmax`; `others`: by further methods; `searched`: what a search for widths would choose, where
     the recipe has switched it off.
     """
 
-    rig: Harness
+    harness: Harness
     recipe: Quantize
     target: Target
     budget: Budget
@@ -84,7 +84,7 @@ class FixSearch:
         units by what each spoils."""
         kept: list[Fix] = []
         tried: set[str] = set()
-        each = pass_macs(self.rig.network.graph) * (2 * tuned.FIX_FITTED + len(self.rig.judge.held))
+        each = pass_macs(self.harness.network.graph) * (2 * tuned.FIX_FITTED + len(self.harness.judge.held))
         most = max(tuned.FIX_LEAST, min(tuned.FIX_MOST, int(tuned.FIX_MACS / each)))
         for one in self._proposals(found, lambda: any(f.holds for f in kept)):
             if one.toml in tried or len(tried) >= most:
@@ -108,7 +108,7 @@ class FixSearch:
 
     def measured(self, one: Proposal[Candidate], output: str) -> Output | None:
         """The output with a change, as the quantised network has it; None where it cannot be quantised."""
-        judge = self.rig.judge
+        judge = self.harness.judge
         fit = judge.fit[: tuned.FIX_FITTED] if self.corrected or one.what == CORRECTION else ()
         try:
             found = judged_outputs(judge.score(one.changed, fit))
@@ -119,22 +119,22 @@ class FixSearch:
 
     def cycles(self, one: Proposal[Candidate]) -> float:
         cost, plain = self.cost, self.cost.network
-        built = cost.cycles(self._levels(plain, self.rig.network.quantize))
+        built = cost.cycles(self._levels(plain, self.harness.network.quantize))
         return cost.cycles(self._levels(plain, one.changed.scheme)) / max(built, 1e-9)
 
     @cached_property
     def cost(self) -> CostModel:
         """Of the network with the recipe's own widths."""
-        network = self.rig.network.with_(scheme=self.recipe)
+        network = self.harness.network.with_(scheme=self.recipe)
         types = LevelTypes(floats=tuple(name for name, number in FLOATS.items() if number))
-        return cost_of(replace(self.rig, network=network, types=types), self.target)
+        return cost_of(replace(self.harness, network=network, types=types), self.target)
 
     def _fix(
         self, what: str, toml: str, overrides: Sequence[Override] = (), ranges: Ranges = MappingProxyType({}),
         scheme: Quantize | None = None,
     ) -> Proposal[Candidate]:
         """A change of what was built; a range takes the place of a stated type."""
-        now = self.rig.network.candidate
+        now = self.harness.network.candidate
         base = scheme or now.scheme
         changed = now.with_(
             scheme=replace(base, overrides=(*base.overrides, *overrides)),
@@ -146,7 +146,7 @@ class FixSearch:
         """Levels of the recipe's own units under a scheme: float where nothing quantises them any more, on
         the NPU where a layer around them has a float type there."""
         network = plain.with_(scheme=scheme)
-        types = network.types({**self.extrema, **self.rig.ranges})
+        types = network.types({**self.extrema, **self.harness.ranges})
         there = {v for group in network.groups for v in group}
         widths = [max((types[v].bits for v in g if v in there), default=0) for g in plain.groups]
         levels = [FLOAT if not bits else WIDE if is_wide(bits) else NARROW for bits in widths]
@@ -170,7 +170,8 @@ class FixSearch:
         for one in found[:2]:
             yield self._wide([one])
         if self.recipe.activations.bits < 8:
-            scheme = replace(self.rig.network.quantize, activations=replace(self.recipe.activations, bits=8))
+            narrow = replace(self.recipe.activations, bits=8)
+            scheme = replace(self.harness.network.quantize, activations=narrow)
             yield self._fix(
                 "8 bits for activations", "[quantize]\nactivations = { bits = 8 }", scheme=scheme
             )
@@ -208,13 +209,13 @@ class FixSearch:
 
     def _wide(self, found: Sequence[NoiseSource]) -> Proposal[Candidate]:
         """The widest integers for some units, their ranges not clipped."""
-        rig = self.rig
-        first, numerics = len(rig.network.groups), rig.network.numerics
-        levels = [NARROW] * len(rig.names)
+        harness = self.harness
+        first, numerics = len(harness.network.groups), harness.network.numerics
+        levels = [NARROW] * len(harness.names)
         for one in found:
             levels[one.unit] = WIDE
-        made = rig.choice(tuple(levels))
-        wide = [v for one in found if one.unit < first for v in rig.network.groups[one.unit]]
+        made = harness.choice(tuple(levels))
+        wide = [v for one in found if one.unit < first for v in harness.network.groups[one.unit]]
         clipped = {v: self.extrema[v] for v in wide if self._differs(v)}
         bits = max(numerics.activation_bits) if wide else max(numerics.weight_bits)
         what = _called(found[0]) if len(found) == 1 else f"{len(found)} tensors from {_called(found[0])} on"
@@ -223,36 +224,36 @@ class FixSearch:
         return self._fix(f"{bits} bits for {what}", text, made.overrides, clipped)
 
     def _float(self, one: NoiseSource) -> Proposal[Candidate]:
-        levels = [NARROW] * len(self.rig.names)
-        first = len(self.rig.network.groups)
+        levels = [NARROW] * len(self.harness.names)
+        first = len(self.harness.network.groups)
         if one.unit < first:
             levels[one.unit] = FLOAT
-            overrides = self.rig.choice(tuple(levels)).overrides
+            overrides = self.harness.choice(tuple(levels)).overrides
         else:
             overrides = (Override((self._weight_layer(one),), float=True),)
         text = "\n".join(_override(o.layers, **_said(o)) for o in overrides)
         return self._fix(f"float on the host for the layers around {_called(one)}", text, overrides)
 
     def _all_wide(self) -> Iterator[Proposal[Candidate]]:
-        bits = max(self.rig.network.numerics.activation_bits)
+        bits = max(self.harness.network.numerics.activation_bits)
         if bits > self.recipe.activations.bits:
-            base = self.rig.network.quantize
+            base = self.harness.network.quantize
             scheme = replace(base, activations=replace(base.activations, bits=bits))
             text = f'[calibrate]\nmethod = "minmax"\n[quantize]\nactivations = {{ bits = {bits} }}'
-            wide = {v: span for v, span in self.extrema.items() if v in self.rig.ranges}
+            wide = {v: span for v, span in self.extrema.items() if v in self.harness.ranges}
             yield self._fix(f"{bits} bits for all activations", text, ranges=wide, scheme=scheme)
 
     def _values(self, one: NoiseSource) -> tuple[str, ...]:
-        groups = self.rig.network.groups
+        groups = self.harness.network.groups
         return groups[one.unit] if one.unit < len(groups) else ()
 
     def _weight_layer(self, one: NoiseSource) -> str:
-        network = self.rig.network
+        network = self.harness.network
         return network.graph.nodes[network.weights[one.unit - len(network.groups)].node].outputs[0]
 
     def _differs(self, value: str) -> bool:
         """Whether a range is not what calibration saw."""
-        ranges = self.rig.ranges
+        ranges = self.harness.ranges
         if value not in ranges or value not in self.extrema:
             return False
         have, want = np.array(ranges[value]), np.array(self.extrema[value])

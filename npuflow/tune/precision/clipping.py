@@ -59,60 +59,62 @@ def unclippable(graph: Graph, groups: Sequence[Sequence[str]]) -> set[int]:
 
 
 def clip(
-    rig: Harness, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int, budget: Budget
+    harness: Harness, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int, budget: Budget
 ) -> Clipped:
     """`candidates`: by method, ranges of every tensor; the first method's are the extrema. `grids`: of the
     tensors whose range may be chosen here. `budget`: what the outputs are to reach; where they do, nothing is
     clipped.
     """
-    network, extrema = rig.network, next(iter(candidates))
+    network, extrema = harness.network, next(iter(candidates))
     pinned = unclippable(network.graph, network.groups)
     kept = {v for k in pinned for v in network.groups[k]}
-    held = rig.judge.held[: _affordable(network.graph, len(candidates), probes)]
+    held = harness.judge.held[: _affordable(network.graph, len(candidates), probes)]
     wide = {v: candidates[extrema][v] for v in grids}
-    made = _outputs(rig, held, wide)
-    plain = levels = _levels(rig, made)
+    made = _outputs(harness, held, wide)
+    plain = levels = _levels(harness, made)
     rated, best, gained, ranges = {extrema: float(plain.mean())}, extrema, MARGIN, wide
     others = list(candidates)[1:]
-    if budget.holds(quality(network.graph, [column[: len(held)] for column in rig.judge.truth], made)):
+    if budget.holds(quality(network.graph, [column[: len(held)] for column in harness.judge.truth], made)):
         others = []
     for method in others:
         tried = {v: span if v in kept else candidates[method][v] for v, span in wide.items()}
-        found = _levels(rig, _outputs(rig, held, tried))
+        found = _levels(harness, _outputs(harness, held, tried))
         rated[method] = float(found.mean())
         if (gain := float((found - plain).min())) > gained:
             best, gained, ranges, levels = method, gain, tried, found
-    worse = _worse(rig, ranges, wide, grids, held[:PROBES]) if best != extrema else set()
+    worse = _worse(harness, ranges, wide, grids, held[:PROBES]) if best != extrema else set()
     if worse:
         ranges = {v: wide[v] if v in worse else span for v, span in ranges.items()}
-        levels = _levels(rig, _outputs(rig, held, ranges))
+        levels = _levels(harness, _outputs(harness, held, ranges))
         if float((levels - plain).min()) <= MARGIN:
             best, ranges, levels = extrema, wide, plain
     names = {v: extrema if v in worse or v in kept else best for v in ranges}
     return Clipped(ranges, names, rated, float(levels.mean()))
 
 
-def _outputs(rig: Harness, held: Sequence[Feed], ranges: Ranges) -> Outputs:
+def _outputs(harness: Harness, held: Sequence[Feed], ranges: Ranges) -> Outputs:
     """Of the fake-quantised network, weights quantised as the recipe says."""
     weights = {
-        v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, NARROW).items()
+        v: array
+        for j in range(len(harness.network.weights))
+        for v, array in harness.weight(j, NARROW).items()
     }
-    return rig.fake.run(held, rig.network.table({**rig.ranges, **ranges}), weights)
+    return harness.fake.run(held, harness.network.table({**harness.ranges, **ranges}), weights)
 
 
-def _levels(rig: Harness, made: Outputs) -> Levels:
+def _levels(harness: Harness, made: Outputs) -> Levels:
     """[parts]: mean dB over the samples of a part, of the worst output."""
-    levels = noise_decibels(rig.judge.noise(made))
+    levels = noise_decibels(harness.judge.noise(made))
     parts = np.array_split(levels, min(PARTS, len(levels)))
     return np.array([some.mean(0).min(initial=EXACT) for some in parts])
 
 
 def _worse(
-    rig: Harness, chosen: Ranges, extrema: Ranges, grids: Mapping[str, Grid], held: Sequence[Feed]
+    harness: Harness, chosen: Ranges, extrema: Ranges, grids: Mapping[str, Grid], held: Sequence[Feed]
 ) -> set[str]:
     """Tensors whose readers make a clearly larger error than with the extrema."""
     spans = {v: [extrema[v], span] for v, span in chosen.items() if span != extrema[v]}
-    losses = judged(rig.network.graph, rig.network.candidate.placed.on_npu, spans, grids, held)
+    losses = judged(harness.network.graph, harness.network.candidate.placed.on_npu, spans, grids, held)
     return {v for v, found in losses.items() if found[:, 1].sum() > CLEARLY * found[:, 0].sum()}
 
 

@@ -81,24 +81,24 @@ class _Cause:
 
 
 def ledger(
-    rig: Harness, built: Graph, cost: CostModel, column: int, progress: Callable[[int, int], None]
+    harness: Harness, built: Graph, cost: CostModel, column: int, progress: Callable[[int, int], None]
 ) -> Ledger:
     """Split the noise of one output. `built`: the quantised graph of the build, biases corrected; `column`:
-    the output's place in `rig.judge.parts`."""
-    return _Split(rig, built, cost, column).split(progress)
+    the output's place in `harness.judge.parts`."""
+    return _Split(harness, built, cost, column).split(progress)
 
 
 class _Split:
-    def __init__(self, rig: Harness, built: Graph, cost: CostModel, column: int) -> None:
-        self.rig, self.built, self.cost, self.part = rig, built, cost, rig.judge.parts[column]
-        graph = rig.network.graph
-        self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]
-        self.causes = [one for one in self._causes() if reaches(rig, one.unit, output)]
+    def __init__(self, harness: Harness, built: Graph, cost: CostModel, column: int) -> None:
+        self.harness, self.built, self.cost, self.part = harness, built, cost, harness.judge.parts[column]
+        graph = harness.network.graph
+        self.levels, output = (NARROW,) * len(harness.names), graph.outputs[self.part.output]
+        self.causes = [one for one in self._causes() if reaches(harness, one.unit, output)]
         self.known = frozenset(self.causes)
         passes = 2 * (len(self.causes) + tuned.LEDGER_MEASURED) * pass_macs(graph)
-        most = min(len(rig.judge.held), int(tuned.LEDGER_MACS / passes))
-        self.held = rig.judge.held[: max(tuned.LEDGER_FEWEST, most)]
-        truth = rig.judge.truth[self.part.output][: len(self.held)]
+        most = min(len(harness.judge.held), int(tuned.LEDGER_MACS / passes))
+        self.held = harness.judge.held[: max(tuned.LEDGER_FEWEST, most)]
+        truth = harness.judge.truth[self.part.output][: len(self.held)]
         self.truth = [np.asarray(self.part.of(a), np.float64) for a in truth]
         self.signal = max(sum(energy(a) for a in self.truth), NOTHING)
 
@@ -107,7 +107,7 @@ class _Split:
         forward = self._path(order, lambda done: progress(done, 2 * len(order)))
         back = self._path(order[::-1], lambda done: progress(len(order) + done, 2 * len(order)))
         fake = self._noise_of(self.known)
-        plain = self._noise(outputs_of(self.rig.built(self.levels), self.held))
+        plain = self._noise(outputs_of(self.harness.built(self.levels), self.held))
         total = self._noise(outputs_of(self.built, self.held))
         powers = {cause: (forward[cause] + back[cause]) / 2 for cause in self.causes}
         correction = total - plain
@@ -140,27 +140,27 @@ class _Split:
     def _added_without(self, cause: _Cause) -> float | None:
         """The noise that biases add which are corrected in a network without a cause; None: the target has no
         such network. A range becomes the one that min-max finds, rounding that of the widest codes."""
-        rig, levels = self.rig, list(self.levels)
+        harness, levels = self.harness, list(self.levels)
         if cause.cause == CLIPPING:
-            group = rig.network.groups[cause.unit]
-            wide = {v: rig.wide_ranges[v] for v in group if v in rig.wide_ranges}
-            rig = replace(rig, network=rig.network.with_(ranges={**rig.ranges, **wide}))
+            group = harness.network.groups[cause.unit]
+            wide = {v: harness.wide_ranges[v] for v in group if v in harness.wide_ranges}
+            harness = replace(harness, network=harness.network.with_(ranges={**harness.ranges, **wide}))
         else:
             levels[cause.unit] = WIDE
-        half = len(rig.judge.fit) // 2
+        half = len(harness.judge.fit) // 2
         try:
-            made = rig.built(tuple(levels))
+            made = harness.built(tuple(levels))
         except TargetError:
             return None
-        network = rig.network
-        fit, judges = rig.judge.fit[:half], rig.judge.fit[half:]
+        network = harness.network
+        fit, judges = harness.judge.fit[:half], harness.judge.fit[half:]
         better = correct_biases(network.reference, made, network.numerics, fit, judges).graph
         return self._noise(outputs_of(better, self.held)) - self._noise(outputs_of(made, self.held))
 
     def _position(self, cause: _Cause) -> tuple[int, int, int]:
         """In the network: weights of a layer stand before what it writes, inputs and constants before the
         first layer that reads them."""
-        network = self.rig.network
+        network = self.harness.network
         first = len(network.groups)
         if cause.unit >= first:
             return network.weights[cause.unit - first].node, 0, cause.unit
@@ -180,21 +180,21 @@ class _Split:
         return found
 
     def _causes(self) -> Iterator[_Cause]:
-        rig = self.rig
-        first = len(rig.network.groups)
-        types = rig.network.types(rig.ranges)
-        beyond = clipped(rig.network.graph, types, rig.judge.held)
-        for k, group in enumerate(rig.network.groups):
+        harness = self.harness
+        first = len(harness.network.groups)
+        types = harness.network.types(harness.ranges)
+        beyond = clipped(harness.network.graph, types, harness.judge.held)
+        for k, group in enumerate(harness.network.groups):
             yield _Cause(k, ROUNDING)
             if any(beyond.get(v, 0.0) > 0 for v in group):
                 yield _Cause(k, CLIPPING)
-        for j in range(len(rig.network.weights)):
+        for j in range(len(harness.network.weights)):
             yield _Cause(first + j, WEIGHT_ROUNDING)
             if not np.array_equal(self._kept(j), self._float(j)):
                 yield _Cause(first + j, WEIGHT_CLIPPING)
 
     def _float(self, j: int) -> Array:
-        found = self.rig.network.graph.const(self.rig.network.weights[j].value)
+        found = self.harness.network.graph.const(self.harness.network.weights[j].value)
         assert found is not None
         return found
 
@@ -202,37 +202,37 @@ class _Split:
         """A weight clipped to its codes' range, not rounded. Codes that a rounding method chose make up for
         what they clip: there is no clipping apart from their rounding."""
         real = self._float(j)
-        if self.rig.network.is_rounded(self.rig.network.weights[j]):
+        if self.harness.network.is_rounded(self.harness.network.weights[j]):
             return real
-        quant = self.rig.network.weight_quant(self.rig.network.weights[j])
+        quant = self.harness.network.weight_quant(self.harness.network.weights[j])
         scale, zero = quant.spread(real.shape)
         low, high = (quant.lo - zero) * scale, (quant.hi - zero) * scale
         return np.clip(real, low, high).astype(real.dtype)
 
     def _noise_of(self, on: frozenset[_Cause]) -> float:
         """With these causes, all else in float."""
-        rig, first = self.rig, len(self.rig.network.groups)
-        table, weights = rig.plain.copy(), dict[str, Array]()
+        harness, first = self.harness, len(self.harness.network.groups)
+        table, weights = harness.plain.copy(), dict[str, Array]()
         units = {cause.unit for cause in on}
         for unit in units:
             rounds = not on.isdisjoint((_Cause(unit, ROUNDING), _Cause(unit, WEIGHT_ROUNDING)))
             clip = _Cause(unit, CLIPPING if unit < first else WEIGHT_CLIPPING)
             clips = clip in on or clip not in self.known
             if unit < first:
-                step, low, high, _ = rig.table(NARROW)[unit].astype(np.float64)
+                step, low, high, _ = harness.table(NARROW)[unit].astype(np.float64)
                 fine = 1.0 if rounds else FINER
                 ends = (low * fine, high * fine) if clips else (-BOUNDLESS, BOUNDLESS)
                 table[unit] = (step / fine, *ends, 0.0)
                 continue
             j = unit - first
-            coded, value = dict(rig.weight(j, NARROW)), rig.network.weights[j].value
+            coded, value = dict(harness.weight(j, NARROW)), harness.network.weights[j].value
             kept, real = self._kept(j), self._float(j)
             if not rounds:
                 coded = {value: kept}
             elif not clips:
                 coded[value] = (real + (coded[value] - kept)).astype(real.dtype)
             weights.update(coded)
-        return self._noise(rig.fake.run(self.held, table, weights))
+        return self._noise(harness.fake.run(self.held, table, weights))
 
     def _noise(self, made: Outputs) -> float:
         wrong = 0.0
@@ -242,12 +242,12 @@ class _Split:
 
     def _entry(self, cause: _Cause, share: float, added: float, large: bool) -> LedgerEntry:
         """`added`: what the quantised network has beside the causes; `large`: worth two more passes."""
-        rig, alone, without = self.rig, None, None
+        harness, alone, without = self.harness, None, None
         if large:
             alone = _db(self._noise_of(frozenset({cause})))
             rest = self._noise_of(self.known - {cause})
             without = _db(max(rest + added, 0.0))
-        _, tensor = rig.names[cause.unit]
+        _, tensor = harness.names[cause.unit]
         fix, cycles = "", 0.0
         if cause.cause in (CLIPPING, WEIGHT_CLIPPING):
             fix = "the range that min-max finds"
@@ -256,7 +256,7 @@ class _Split:
             if bits > now:
                 more = self.cost.delta(self.levels, cause.unit, WIDE)
                 fix, cycles = f"{bits} bits", more / self.cost.cycles(self.levels)
-        layer = layer_of(rig, cause.unit)
+        layer = layer_of(harness, cause.unit)
         return LedgerEntry(layer, tensor, cause.cause, share, alone, without, fix, cycles)
 
 

@@ -66,16 +66,16 @@ def better(
 
 
 def compared(
-    rig: Harness, built: Sequence[Output], method: str, others: Ranges, choosing: int
+    harness: Harness, built: Sequence[Output], method: str, others: Ranges, choosing: int
 ) -> BetterMethod | None:
     """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which
     take no part in the comparison."""
-    network, judging = rig.network, rig.judge.held[choosing:]
-    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, NARROW).items()}
-    truth = [column[choosing:] for column in rig.judge.truth]
+    network, judging = harness.network, harness.judge.held[choosing:]
+    weights = {k: v for j in range(len(network.weights)) for k, v in harness.weight(j, NARROW).items()}
+    truth = [column[choosing:] for column in harness.judge.truth]
     made = [
-        rig.fake.run(judging, network.table(ranges), weights)
-        for ranges in (rig.ranges, {**rig.ranges, **others})
+        harness.fake.run(judging, network.table(ranges), weights)
+        for ranges in (harness.ranges, {**harness.ranges, **others})
     ]
     named, auto = (quality(network.graph, truth, one) for one in made)
     mine = {one.name: one for one in built}
@@ -83,7 +83,7 @@ def compared(
 
 
 def automatic(
-    rig: Harness,
+    harness: Harness,
     statistics: ObservedStatistics,
     calibrate: Calibrate,
     masks: Mapping[str, tuple[float, float]],
@@ -93,7 +93,7 @@ def automatic(
 ) -> Clipped:
     """Ranges of the `free` tensors by the best of several methods; exceptions of the table
     stay, and masks are clipped."""
-    network, tried = rig.network, {}
+    network, tried = harness.network, {}
     for method in dict.fromkeys(("minmax", *auto.methods)):
         bounds = tuple(
             LayerCalibration(layers=(name,), method=method, bounds=span) for name, span in masks.items()
@@ -109,4 +109,4 @@ def automatic(
         tried[method] = chosen_by(
             network.graph, statistics, table, network.quantize, network.numerics, on_npu
         ).ranges
-    return clip(rig, tried, free, auto.samples, budget)
+    return clip(harness, tried, free, auto.samples, budget)

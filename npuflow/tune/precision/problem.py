@@ -29,7 +29,7 @@ class SearchProblem:
     """What a strategy is given. `noises`: [units, samples, outputs], each unit alone
     at the recipe's width."""
 
-    rig: Harness
+    harness: Harness
     cost: CostModel
     budget: Budget
     noises: Callable[[], Sequence[Noise]]
@@ -57,7 +57,7 @@ class SearchProblem:
     @cached_property
     def _usual(self) -> float:
         """Cycles with the recipe's widths."""
-        return self.cost.cycles((NARROW,) * len(self.rig.names))
+        return self.cost.cycles((NARROW,) * len(self.harness.names))
 
     def price(self, levels: Levels, what: str | None = None) -> float:
         chosen = what or self.goal.minimise
@@ -75,7 +75,7 @@ class SearchProblem:
         if levels not in self.plans:
             estimated = self.price(levels, "cycles")
             try:
-                made = self.cost.replayed(self.rig.built(levels)) / self.cost.replayed()
+                made = self.cost.replayed(self.harness.built(levels)) / self.cost.replayed()
             except TargetError:
                 return estimated
             self.plans[levels] = made
@@ -88,7 +88,7 @@ class SearchProblem:
             return self.units[unit].noise
         if (unit, level) not in self._alone:
             zero = level == FLOAT
-            found = 0 * self.units[unit].noise if zero else self.rig.together([unit], level, self.probes)
+            found = 0 * self.units[unit].noise if zero else self.harness.together([unit], level, self.probes)
             self._alone[unit, level] = found
         return self._alone[unit, level]
 
@@ -97,9 +97,9 @@ class SearchProblem:
 
     def measured(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.measures:
-            rig, drop = self.rig, self.drop
-            found = judged_outputs(rig.judge.of(rig.mixed(levels, rig.judge.held)))
-            labelled = () if drop is None else (drop.drop(rig.mixed(levels, drop.judge.held)),)
+            harness, drop = self.harness, self.drop
+            found = judged_outputs(harness.judge.of(harness.mixed(levels, harness.judge.held)))
+            labelled = () if drop is None else (drop.drop(harness.mixed(levels, drop.judge.held)),)
             self.measures[levels] = (*found, *labelled)
         return self.measures[levels]
 
@@ -107,17 +107,18 @@ class SearchProblem:
         if levels in self.measures or self.drop is not None:
             return self.budget.holds(self.measured(levels))
         if levels not in self._promised:
-            table, weights = self.rig.mixture(levels)
-            run = partial(self.rig.fake.run, table=table, weights=weights)
-            found = PartialOutputs.of(self.rig.judge, run)
+            table, weights = self.harness.mixture(levels)
+            run = partial(self.harness.fake.run, table=table, weights=weights)
+            found = PartialOutputs.of(self.harness.judge, run)
             self._promised[levels] = found.hold(self.budget)
             if found.complete:
                 self.measures[levels] = found.judged
         return self._promised[levels]
 
     def steady(self, levels: Levels) -> float:
-        rig = self.rig
-        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.judge.held), tuned.MIXTURE_STEADY))
+        harness = self.harness
+        probes = min(len(harness.judge.held), tuned.MIXTURE_STEADY)
+        noise = harness.probe_noise(*harness.mixture(levels), probes)
         return float(noise_decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:
@@ -128,11 +129,11 @@ class SearchProblem:
         return self.verdicts[levels]
 
     def floor(self, levels: Levels | None = None) -> Noise:
-        rig = self.rig
-        return rig.probe_noise(*rig.mixture(levels or (WIDE,) * len(self.units)), self.probes)
+        harness = self.harness
+        return harness.probe_noise(*harness.mixture(levels or (WIDE,) * len(self.units)), self.probes)
 
     def wide_noise(self) -> Sequence[Noise]:
-        return wide_noises(self.rig, min(self.probes, 2))
+        return wide_noises(self.harness, min(self.probes, 2))
 
     def summarised(self, levels: Levels) -> str:
         """For the log: how many units have which width, and what that costs."""
@@ -150,28 +151,28 @@ class SearchProblem:
     def _called(self, kind: Literal["activation", "weight"], level: int) -> str:
         if level == FLOAT:
             return "float"
-        mode = self.rig.types.mode(level)
-        return f"in {mode}" if mode else f"at {self.rig.bits(kind, level)} bits"
+        mode = self.harness.types.mode(level)
+        return f"in {mode}" if mode else f"at {self.harness.bits(kind, level)} bits"
 
     def _verified(self, levels: Levels) -> tuple[Output, ...]:
-        rig = self.rig
+        harness = self.harness
         try:
-            candidate = rig.candidate(levels)
-            plain = rig.judge.built(candidate)
+            candidate = harness.candidate(levels)
+            plain = harness.judge.built(candidate)
         except TargetError as error:
             return self._not(levels, f"cannot be quantised: {error.message}")
-        lost = {v: why for v, why in rig.refused(levels).items() if v not in self._lost}
+        lost = {v: why for v, why in harness.refused(levels).items() if v not in self._lost}
         if lost:
             return self._not(levels, f"would leave a loop to the host: {next(iter(lost.values()))}")
         if not self.corrected or self.drop is not None:
             found = self._judged(plain)
             if not self.corrected or self.budget.holds(found):
                 return found
-            return self._better(found, self._judged(rig.judge.built(candidate, rig.judge.fit)))
-        partly = PartialOutputs.of(rig.judge, plain)
+            return self._better(found, self._judged(harness.judge.built(candidate, harness.judge.fit)))
+        partly = PartialOutputs.of(harness.judge, plain)
         if partly.hold(self.budget):
             return partly.judged
-        better = self._judged(rig.judge.built(candidate, rig.judge.fit))
+        better = self._judged(harness.judge.built(candidate, harness.judge.fit))
         return better if self.budget.holds(better) else self._better(partly.judged, better)
 
     def _not(self, levels: Levels, why: str) -> tuple[Output, ...]:
@@ -182,7 +183,7 @@ class SearchProblem:
     @cached_property
     def _lost(self) -> Mapping[str, str]:
         """What the target refuses in loops at the recipe's widths."""
-        return self.rig.refused((NARROW,) * len(self.rig.names))
+        return self.harness.refused((NARROW,) * len(self.harness.names))
 
     def _better(self, *some: tuple[Output, ...]) -> tuple[Output, ...]:
         return max(some, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs)))
@@ -190,44 +191,44 @@ class SearchProblem:
     def _judged(self, made: Graph) -> tuple[Output, ...]:
         """Outputs of a quantised graph, and what it has lost of the metric."""
         drop = self.drop
-        found = judged_outputs(self.rig.judge.score(made))
+        found = judged_outputs(self.harness.judge.score(made))
         return found if drop is None else (*found, drop.drop(drop.judge.outputs(made)))
 
     @cached_property
     def _narrow_only(self) -> frozenset[int]:
         """Units whose layers have no tile with wider codes, or leave a loop to the host."""
         try:
-            wide = self.rig.built((WIDE,) * len(self.rig.names))
+            wide = self.harness.built((WIDE,) * len(self.harness.names))
             refused = self._refusing()
         except TargetError:
             return frozenset()
         found = self.cost.without_room(wide)
         for some, why in ((found, "wider codes have no tile that fits local memory"), *refused):
             if some:
-                names = ", ".join(self.rig.names[k][1] for k in sorted(some))
+                names = ", ".join(self.harness.names[k][1] for k in sorted(some))
                 self.log(f"kept at the recipe's width, since {why}: {names}")
         return frozenset({*found, *(k for some, _ in refused for k in some)})
 
     def _refusing(self) -> list[tuple[frozenset[int], str]]:
         """Units that nodes of loops read which the target refuses with wider codes, and why; where that is
         not enough, those that they write, too."""
-        rig, graph, found = self.rig, self.rig.network.graph, list[tuple[frozenset[int], str]]()
-        producer, units = graph.producer(), rig.network.units
+        harness, graph, found = self.harness, self.harness.network.graph, list[tuple[frozenset[int], str]]()
+        producer, units = graph.producer(), harness.network.units
         for ends in ("inputs", "outputs"):
             narrow = {k for some, _ in found for k in some}
-            levels = tuple(NARROW if k in narrow else WIDE for k in range(len(rig.names)))
-            for value, why in rig.refused(levels).items():
+            levels = tuple(NARROW if k in narrow else WIDE for k in range(len(harness.names)))
+            for value, why in harness.refused(levels).items():
                 if value not in self._lost:
                     around = (v for v in getattr(producer[value], ends) if v in units)
-                    some = frozenset(units[v] for v in around if units[v] < len(rig.network.groups))
+                    some = frozenset(units[v] for v in around if units[v] < len(harness.network.groups))
                     found.append((some, f"the host would run a loop ({why})"))
         return found
 
     def _units(self) -> Iterator[Unit]:
-        network, first = self.rig.network, len(self.rig.network.groups)
+        network, first = self.harness.network, len(self.harness.network.groups)
         producer, consumers = network.graph.producer(), network.graph.consumers()
         place = {n.outputs: i for i, n in enumerate(network.graph.nodes)}
-        for k, ((kind, name), noise) in enumerate(zip(self.rig.names, self.noises(), strict=True)):
+        for k, ((kind, name), noise) in enumerate(zip(self.harness.names, self.noises(), strict=True)):
             group = network.groups[k] if k < first else ()
             around = [
                 n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
@@ -242,14 +243,15 @@ class SearchProblem:
             some = self.candidates.get(what, (NARROW, WIDE))
             if k in self._narrow_only:
                 some = tuple(n for n in some if self.cost.size(k, n) <= self.cost.size(k, NARROW)) or some
-            floats = tuple(level for level in self.rig.types.float_levels if k in self.rig.floatable(level))
+            known = self.harness.types.float_levels
+            floats = tuple(level for level in known if k in self.harness.floatable(level))
             near = self.cost.neighbours(k)
             yield Unit(name, what, np.asarray(noise), near, sensitive, (*some, *floats), at, floats)
 
 
-def cost_of(rig: Harness, target: Target) -> CostModel:
+def cost_of(harness: Harness, target: Target) -> CostModel:
     """What mixtures of a network cost, by its plan with the recipe's own widths."""
-    return CostModel(rig.network, target, rig.built((NARROW,) * len(rig.names)), rig.types)
+    return CostModel(harness.network, target, harness.built((NARROW,) * len(harness.names)), harness.types)
 
 
 def unreachable(problem: SearchProblem, levels: Levels, found: Sequence[Output], most: float) -> InputError:

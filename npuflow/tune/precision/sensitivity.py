@@ -14,44 +14,44 @@ from npuflow.tune import tuned
 from npuflow.tune.precision.harness import Harness
 
 
-def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> Noise:
+def noises(harness: Harness, probes: int, progress: Callable[[int, int], None]) -> Noise:
     """[units, samples, outputs]. One sample shows which units matter; these are measured on more, and of the
     others the one sample stands for all. Of networks so large that even this is too much, neighbouring units
     are quantised together and share what they make of noise evenly.
     """
-    count = len(rig.names)
-    macs = pass_macs(rig.network.graph)
+    count = len(harness.names)
+    macs = pass_macs(harness.network.graph)
     passes = max(int(tuned.NOISE_MACS / macs), 8)
-    bundles = runs(rig, min(passes, count))
-    samples = len(rig.judge.held[:probes])
-    found = np.zeros((count, samples, len(rig.judge.parts)))
+    bundles = runs(harness, min(passes, count))
+    samples = len(harness.judge.held[:probes])
+    found = np.zeros((count, samples, len(harness.judge.parts)))
     first: dict[int, Noise] = {}
     for i, bundle in enumerate(bundles):
-        first[i] = rig.together(bundle, NARROW, 1) / len(bundle)
+        first[i] = harness.together(bundle, NARROW, 1) / len(bundle)
         found[list(bundle)] = first[i]
         progress(i + 1, len(bundles))
     affordable = (passes - len(bundles)) // max(samples - 1, 1)
     noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
     for i in noisy[: min(affordable, round(tuned.NOISE_AGAIN * len(bundles)))] if samples > 1 else ():
-        found[list(bundles[i])] = rig.together(bundles[i], NARROW, samples) / len(bundles[i])
+        found[list(bundles[i])] = harness.together(bundles[i], NARROW, samples) / len(bundles[i])
     return found
 
 
-def wide_noises(rig: Harness, probes: int) -> list[Noise]:
+def wide_noises(harness: Harness, probes: int) -> list[Noise]:
     """[samples, outputs] of every unit at its widest alone, by the same effort."""
-    count = len(rig.names)
-    passes = max(int(tuned.NOISE_MACS / pass_macs(rig.network.graph)), 8)
+    count = len(harness.names)
+    passes = max(int(tuned.NOISE_MACS / pass_macs(harness.network.graph)), 8)
     found: list[Noise] = []
-    for bundle in runs(rig, min(max(passes // max(probes, 1), 1), count)):
-        found += [rig.together(bundle, WIDE, probes) / len(bundle)] * len(bundle)
+    for bundle in runs(harness, min(max(passes // max(probes, 1), 1), count)):
+        found += [harness.together(bundle, WIDE, probes) / len(bundle)] * len(bundle)
     return found
 
 
-def runs(rig: Harness, count: int) -> list[Sequence[int]]:
+def runs(harness: Harness, count: int) -> list[Sequence[int]]:
     """So many runs of units of one kind."""
-    activations = range(len(rig.network.groups))
-    weights = range(len(activations), len(rig.names))
-    total = max(len(rig.names), 1)
+    activations = range(len(harness.network.groups))
+    weights = range(len(activations), len(harness.names))
+    total = max(len(harness.names), 1)
     found: list[Sequence[int]] = []
     for part in (activations, weights):
         pieces = max(min(len(part), round(count * len(part) / total)), 1 if part else 0)

@@ -53,7 +53,7 @@ def feeds_of(graph: Graph, count: int, seed: int = 9) -> list[Feed]:
     ]
 
 
-def rig_of(
+def harness_of(
     graph: Graph,
     changed: Mapping[str, Span] | None = None,
     scheme: Quantize | None = None,

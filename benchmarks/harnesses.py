@@ -20,7 +20,7 @@ from npuflow.tune.precision.harness import Harness
 from npuflow.tune.ranges.thresholds import Calibrate
 
 
-def rig_of(
+def harness_of(
     recipe: Path, cache: Path | None, sets: Sequence[str], held: int, fit: int
 ) -> tuple[Harness, Target]:
     """The network with its ranges, `fit` samples and `held` others that judge, and the target."""
@@ -43,5 +43,5 @@ def rig_of(
     placed = PlacedNetwork(parsed, made("placement"), quantize, numerics)
     recipe = RecipeCandidate(TargetNetwork(placed, memory, host, least), made("thresholds"), None)
     data = CalibrationData(TuningSamples(items("fit"), items("choose")), made("statistics"), calibrate)
-    found = data.rig(recipe.fake_quantised(), recipe.thresholds.chosen, fit + held, held)
+    found = data.harness(recipe.fake_quantised(), recipe.thresholds.chosen, fit + held, held)
     return found, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
