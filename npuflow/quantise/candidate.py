@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from npuflow.hw.target import Numerics, Target
+from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
-from npuflow.place.islands import PlacementTable, Prices
+from npuflow.place.islands import Prices
 from npuflow.place.place import NodePlacement
 from npuflow.quantise.config import Override, Quantize
 from npuflow.quantise.scales import Range
@@ -26,10 +26,10 @@ class Candidate:
     modes and overrides; `ranges`: (low, high) by value id; `stated`: types by value id that the model or a
     table fixes, those that the target lacks being only ranges; `weights`: codes of weights that were chosen
     before, by value id, used where the layer has a weight of that width and granularity; `coded`: inputs that
-    are fed as their stated codes, whatever the scheme says of inputs; `room`: bytes of local memory, which a
-    layer's table has to fit (None: any size); `prices`: what decides whether nodes that quantisation cuts off
-    from the others stay on the NPU (None: all that compute do); `caches`: what caches are made of: values
-    that have their stated types of integers, whatever layers around them compute in.
+    are fed as their stated codes, whatever the scheme says of inputs; `prices`: the target's memory and host,
+    which decide whether nodes that quantisation cuts off from the others stay on the NPU (None: all that
+    compute do); `caches`: what caches are made of: values that have their stated types of integers, whatever
+    layers around them compute in.
     """
 
     graph: Graph
@@ -40,22 +40,8 @@ class Candidate:
     stated: Mapping[str, QuantType] = field(default_factory=dict)
     weights: Mapping[str, RoundedWeight] = field(default_factory=dict)
     coded: frozenset[str] = frozenset()
-    room: int | None = None
     prices: Prices | None = None
     caches: frozenset[str] = frozenset()
-
-    @classmethod
-    def on_target(
-        cls, graph: Graph, placed: NodePlacement, scheme: Quantize, target: Target, least: PlacementTable,
-        stated: Mapping[str, QuantType], coded: Collection[str],
-    ) -> Self:
-        """Without ranges and codes of weights, and with all that a target has a say in."""
-        prices = Prices(Target(memory=target.memory, host=target.host), least)
-        room = target.memory.local_bytes
-        return cls(
-            graph, placed, scheme, target.numerics, stated=stated, coded=frozenset(coded), room=room,
-            prices=prices,
-        )
 
     @cached_property
     def codes(self) -> tuple[Mapping[str, QuantType], Mapping[str, str]]:
@@ -63,6 +49,11 @@ class Candidate:
         constants = {v: self.graph.const(v) is not None for v in self.stated if v in self.graph.values}
         known = {v: self.stated[v] for v in constants}
         return usable(known, constants, self.numerics, self.caches)
+
+    @property
+    def room(self) -> int | None:
+        """Bytes of local memory, which a layer's table has to fit; None: any size."""
+        return None if self.prices is None else self.prices.target.memory.local_bytes
 
     @property
     def fixed(self) -> Mapping[str, QuantType]:

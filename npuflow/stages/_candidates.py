@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npuflow.flow.stage import View
 from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
-from npuflow.place.islands import PlacementTable
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.run.fixed_outputs import with_fixed_outputs
@@ -32,8 +32,10 @@ class PlacedNetwork(View):
     def plain(self) -> Candidate:
         """What of a candidate is known."""
         graph, placed = self.graph.graph, self.placement.placed
-        plain = Candidate(graph, placed, self.quantize, self.numerics, stated=self.graph.stated)
-        return plain.with_caches(self.graph.narrow)
+        return Candidate(
+            graph, placed, self.quantize, self.numerics, stated=self.graph.stated,
+            coded=frozenset(self.graph.pixels),
+        ).with_caches(self.graph.narrow)
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,8 @@ class TargetNetwork(View):
     @property
     def candidate(self) -> Candidate:
         """Without ranges and codes of weights."""
-        one = self.placed
-        return Candidate.on_target(
-            one.graph.graph, one.placement.placed, one.quantize,
-            Target(numerics=one.numerics, memory=self.memory, host=self.host), self.least, one.graph.stated,
-            one.graph.pixels,
-        ).with_caches(one.graph.narrow)
+        prices = Prices(Target(memory=self.memory, host=self.host), self.least)
+        return self.placed.plain.with_(prices=prices)
 
 
 @dataclass(frozen=True)

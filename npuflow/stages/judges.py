@@ -16,9 +16,10 @@ from npuflow.input.data.config import Data
 from npuflow.input.data.fold import Folding
 from npuflow.input.preprocess import Preprocess
 from npuflow.input.text.model import TextModel
-from npuflow.ir.graph import Graph
+from npuflow.stages._reference import reference_of
 from npuflow.stages.judging import Judging
 from npuflow.stages.labelled import Labelled, listed_of, metric_judge, read_labelled
+from npuflow.stages.parse import Parsed
 from npuflow.tune.metric import MetricJudge
 
 
@@ -43,22 +44,24 @@ def judges(files: Files) -> Iterator[tuple[str, JudgingSample]]:
 
 @dataclass(frozen=True)
 class LabelledJudges(View):
-    """These samples and their metric, where the recipe names some."""
+    """These samples and their metric, where the recipe names some, and the float network."""
 
+    graph: Parsed
     judges: Items[JudgingSample] | None
     judging: Judging | None
 
-
-def metric_drop(graph: Graph, labelled: LabelledJudges, wanted: float | None) -> MetricJudge | None:
-    """The judge of `max_drop`; None where the recipe asks for none."""
-    if wanted is None:
-        return None
-    judges, judging = labelled.judges, labelled.judging
-    if judges is None or judging is None:
-        raise RecipeError(
-            "max_drop needs labelled samples and a metric",
-            where=Where(key="precision.max_drop"),
-            hint='[precision.labelled] source = "...", metric = "top1"; they are left out of the evaluation',
-            code="NF-RECIPE-045",
-        )
-    return metric_judge(graph, judges, judging.metric, f"precision.labelled.{judging.name}")
+    def drop(self, wanted: float | None) -> MetricJudge | None:
+        """The judge of `max_drop`; None where the recipe asks for none."""
+        if wanted is None:
+            return None
+        judges, judging = self.judges, self.judging
+        if judges is None or judging is None:
+            raise RecipeError(
+                "max_drop needs labelled samples and a metric",
+                where=Where(key="precision.max_drop"),
+                hint='[precision.labelled] source = "...", metric = "top1"; '
+                "they are left out of the evaluation",
+                code="NF-RECIPE-045",
+            )
+        reference = reference_of(self.graph)
+        return metric_judge(reference, judges, judging.metric, f"precision.labelled.{judging.name}")

@@ -12,10 +12,9 @@ from npuflow.flow.stage import View, log, stage
 from npuflow.quantise.config import Override
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
-from npuflow.stages._reference import reference_of
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.baseline import Baseline, PrecisionOptions
-from npuflow.stages.judges import LabelledJudges, metric_drop
+from npuflow.stages.judges import LabelledJudges
 from npuflow.stages.prices import EnergyPrices
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
@@ -91,14 +90,14 @@ def precision(
     precision, widths, probing = options.precision, options.widths, options.probing
     planned, prices = hardware.planned, hardware.prices
     quantize, numerics = candidate.placed.quantize, planned.numerics
-    drop = metric_drop(reference_of(candidate.placed.graph), labelled, precision.max_drop)
+    drop = labelled.drop(precision.max_drop)
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     network, chosen = candidate.fake_quantised(), candidate.thresholds.chosen
-    ready = data.harness(network, chosen, probing.samples, probing.held_out)
-    ready.signal = sensitivity.signal
     modes = widths.float_modes(precision.strategy, numerics, quantize)
-    ready.types = widths.types(modes, planned.memory.local_bytes)
+    types = widths.types(modes, planned.memory.local_bytes)
+    ready = data.harness(network, chosen, probing.samples, probing.held_out)
+    ready = replace(ready, types=types, signal=sensitivity.signal)
     cost = cost_of(ready, planned.target)
     reported: list[str] = []
 

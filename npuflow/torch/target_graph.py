@@ -12,7 +12,7 @@ from npuflow.cli._compiled import Compiled
 from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
-from npuflow.place.islands import PlacementTable
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.graph import Quantization, build
@@ -85,11 +85,11 @@ def target_graph(build: Compiled) -> TargetGraph:
         return found
 
     parsed, thresholds, precision = made("graph"), made("thresholds"), made("precision")
-    target = Target(numerics=table(Numerics), memory=table(Memory), host=table(HostProcessor))
-    narrow = Candidate.on_target(
-        parsed.graph, build.artifact("placement").placed, table(Quantize), target, table(PlacementTable),
-        {**parsed.stated, **thresholds.codes}, parsed.pixels,
+    narrow = Candidate(
+        parsed.graph, build.artifact("placement").placed, table(Quantize), table(Numerics),
+        {**thresholds.ranges, **precision.ranges}, {**parsed.stated, **thresholds.codes},
+        coded=frozenset(parsed.pixels),
+        prices=Prices(Target(memory=table(Memory), host=table(HostProcessor)), table(PlacementTable)),
     )
-    ranges = {**thresholds.ranges, **precision.ranges}
-    candidate = narrow.with_overrides(precision.overrides).with_ranges(ranges)
+    candidate = narrow.with_overrides(precision.overrides)
     return TargetGraph(candidate, build.artifact("quantize").graph)

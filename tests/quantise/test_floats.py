@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import RecipeError
-from npuflow.hw.target import Compute, FloatRate, Numerics, Target
+from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
 from npuflow.ir.forms import float_table
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.config import Activations, Override, Quantize, Weights
 from npuflow.quantise.wishes import scheme_faults
 from npuflow.run.interpret import interpret
@@ -26,6 +27,11 @@ from tests.networks.small import Builder
 RATES = (FloatRate("bfloat16"), FloatRate("float16"))
 NUMERICS = Numerics(float_types=("bfloat16", "float16"), float_chunk=8)
 TARGET = replace(SMALL, numerics=NUMERICS, compute=replace(SMALL.compute, float_rates=RATES))
+
+
+def local_memory(count: int) -> Prices:
+    """Of a target with so many bytes of it; islands stay on the NPU."""
+    return Prices(Target(memory=Memory(local_bytes=count)), PlacementTable(min_macs=0))
 
 
 def network() -> tuple[Graph, dict[str, np.ndarray], dict[str, tuple[float, float]]]:
@@ -142,7 +148,8 @@ def test_functions_without_a_table_need_no_room_for_one(name: str) -> None:
     x = b.conv(b.input("x", (1, 2, 4, 4)), 3, 1)
     op = OPS[name](0.0, 6.0) if name == "clip" else OPS[name]()
     graph = Graph(("x",), (b.add(op, x),), tuple(b.nodes), b.values, b.consts)
-    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS, room=1 << 12)
+    little, config = local_memory(1 << 12), Quantize(mode="bf16")
+    done = quantize_graph(graph, lambda _: True, {}, config, NUMERICS, prices=little)
     assert not done.notes and not any(float_table(node.op, "bfloat16") for node in done.graph.nodes)
 
 
@@ -154,7 +161,7 @@ def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> No
         "its table of 6,162 bytes for all numbers of bfloat16 does not fit 4,096 bytes of local memory"
     )
     for room, reasons in ((1 << 12, [why]), (1 << 14, [])):
-        done = quantize_graph(graph, lambda _: True, {}, config, NUMERICS, room=room)
+        done = quantize_graph(graph, lambda _: True, {}, config, NUMERICS, prices=local_memory(room))
         assert [note.reason for note in done.notes] == reasons
         assert ("Sigmoid" in {n.op.onnx for n in done.graph.nodes if n.is_integer}) == (not reasons)
 

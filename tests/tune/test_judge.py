@@ -9,7 +9,9 @@ import pytest
 
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
+from npuflow.hw.target import Memory, Target
 from npuflow.ir.op import OPS
+from npuflow.place.islands import Prices
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.quantise.graph import build
@@ -75,7 +77,7 @@ def test_equal_candidates_are_built_once_and_others_are_not_taken_for_them(
     others = [
         one.with_ranges({"a": (lo, hi * 1.5)}),
         one.with_(scheme=Quantize(activations=Activations(bits=16))),
-        one.with_(room=1),
+        one.with_(prices=Prices(Target(memory=Memory(local_bytes=1024)))),
         one.with_(coded=frozenset("x")),
         one.with_(graph=one.graph.replaced()),
         one.with_(weights={}),

@@ -9,7 +9,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType
 from npuflow.onnx.export import session_model
-from npuflow.place.islands import PlacementTable
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
@@ -40,10 +40,12 @@ class QuantisationSetup:
         target, fit = self.target, self.judge.fit
         placed = place(graph, target, self.least, self.stated)
         ranges = observed_ranges(graph, placed.on_npu, fit, self.calibrate, self.quantize, target.numerics)
-        candidate = Candidate.on_target(
-            graph, placed, self.quantize, target, self.least, self.stated, self.stated
+        candidate = Candidate(
+            graph, placed, self.quantize, target.numerics, ranges, self.stated,
+            coded=frozenset(self.stated),
+            prices=Prices(Target(memory=target.memory, host=target.host), self.least),
         )
-        return self.judge.score(candidate.with_(ranges=ranges), fit if self.corrected else ()).error
+        return self.judge.score(candidate, fit if self.corrected else ()).error
 
 
 def observed_ranges(

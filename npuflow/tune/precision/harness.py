@@ -50,7 +50,7 @@ class Harness:
     wide_ranges: Ranges
     judge: Judge
     types: LevelTypes = field(default_factory=LevelTypes)
-    signal: Noise | None = field(default=None, init=False)
+    signal: Noise | None = None
     _shown: list[list[Array]] = field(default_factory=list, init=False)
     _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
     _tables: dict[int, Table] = field(default_factory=dict, init=False)
