@@ -130,8 +130,8 @@ def coarseness(site: OpContext, numerics: Numerics) -> float:
         for n in ("multiplier", "multipliers", "negative")
         if n in site.params
     ]
-    if "scales" in site.params and site.params.get("multiplier") == 1:   # multipliers of the sums of groups
-        held = [site.array("scales").astype(np.int64)]
+    if "scales" in site.params and site.params.get("multiplier") == 1:
+        return 0.5 * group_sums(site) * 2.0 ** -site.param("shift")
     exact = numerics.multiplier_bits == 1 and all((m <= 1).all() for m in held)
     if exact or not site.params.keys() & {"shift", "multiplier"}:
         # powers of two are exact; without multipliers there is nothing to round
@@ -152,6 +152,16 @@ def coarseness(site: OpContext, numerics: Numerics) -> float:
     )
     least = min(int(m[m > 0].min()) for m in held)
     return 0.5 * widest / least
+
+
+def group_sums(site: OpContext) -> float:
+    """What the sums of a layer's groups can be in all, each of which has a multiplier of its own: they may
+    cancel, so that the range of the results says nothing of them."""
+    x, quant, codes = site.quant(0), site.quant(1), site.consts[1]
+    assert codes is not None and quant.axis is not None
+    widest = max(abs(end - x.zero_point[0]) for end in (x.lo, x.hi))
+    held = np.abs(codes.astype(np.int64) - quant.spread(codes.shape)[1])
+    return widest * float(held.sum(tuple(k for k in range(held.ndim) if k != quant.axis)).max())
 
 
 def distance(graph: Graph, node: Node, kept: Mapping[str, Array]) -> int:

@@ -224,3 +224,14 @@ def test_many_random_layers_agree(kind: str, examples: int) -> None:
         judge(data, kind)
 
     agrees()
+
+
+def test_sums_of_groups_may_cancel() -> None:
+    """Each is rounded by a multiplier of its own: the results, of one code of 255, are five codes off."""
+    x, weight, bias = (
+        np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+        for seed, shape in ((4, (1, 6)), (106, (6, 1)), (38232, (1,)))
+    )
+    sample = OpSample(OPS["gemm"](alpha=0.5, beta=0.25), (x, weight, bias), (1, 2))
+    scheme = Quantize(weights=Weights(bits=4, group=2))
+    assert check_integer(sample, Numerics(acc_bits=48, multiplier_bits=8, weight_groups=(2,)), scheme) == 5

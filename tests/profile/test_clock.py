@@ -239,7 +239,7 @@ MUTATED = replace(  # every term matters
     SMALL,
     compute=replace(SMALL.compute, fill_cycles=64, command_cycles=8),
     dma=replace(SMALL.dma, row_cycles=4),
-    memory=replace(SMALL.memory, burst=64, local_bytes=1 << 14),
+    memory=replace(SMALL.memory, burst=64, local_bytes=1 << 14, external_bandwidth=2.0),
 )
 MUTATIONS = {
     "clock: half the set-up": scaled("setup", 0.5),
