@@ -89,8 +89,10 @@ class Topology:
 
     @cached_property
     def core(self) -> dict[int, LoopCore]:
-        """Of nodes of loops that one core runs beside others, this core."""
-        return core_of(self.graph)
+        """Of nodes of loops that one core runs beside others, this core; nothing where there are fewer cores
+        than the graph was made for."""
+        found, cores = core_of(self.graph), self.machine.compute.cores
+        return found if all(one.core < cores for one in found.values()) else {}
 
     @cached_property
     def everything(self) -> list[int]:

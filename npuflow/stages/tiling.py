@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from npuflow.base.errors import TargetError
@@ -193,18 +194,19 @@ def _apart(
     without: tuple[str, ...],
 ) -> TilingPlan:
     """The plan; that with loops that may run beside each other each on a core of its own, where it is
-    better. Products that loops make on one core may be faster on all cores, in front of them."""
+    better. Products that loops make on one core may be faster on all cores, in front of them; of more loops
+    than cores, pairs may be one."""
     cores, machine, best = wanted.machine.compute.cores, wanted.machine, plan
-    for by_step in dict.fromkeys((plan.by_step, ())) if cores > 1 else ():
-        graph = to_plan(made_by_step(quantized.flat(), by_step), cores=cores)
+    for by_step, pairs in product(dict.fromkeys((plan.by_step, ())), (False, True) if cores > 1 else ()):
+        graph = to_plan(made_by_step(quantized.flat(), by_step), paired=pairs, cores=cores)
         if not any(roll.core for roll in graph.rolls):
-            return plan
+            continue
         try:
             other = plan_network(*replace(wanted, graph=graph).arguments, costs.memo, without)
         except TargetError:
             continue
         if machine.worth(other.cycles, other.bytes) < machine.worth(best.cycles, best.bytes):
-            best = replace(other, apart=cores, by_step=by_step, bounds=plan.bounds)
+            best = replace(other, apart=cores, paired=pairs, by_step=by_step, bounds=plan.bounds)
     if best is not plan:
         log(f"loops each run on a core of their own: {best.cycles:.0f} cycles, not {plan.cycles:.0f}")
     return best

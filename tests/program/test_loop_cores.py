@@ -130,6 +130,14 @@ def test_the_plan_takes_what_the_clock_does() -> None:
     assert cycles >= plan.bounds.cycles
 
 
+def test_one_core_runs_a_graph_that_was_made_for_several() -> None:
+    """As where a cycle budget is tried on other targets."""
+    graph, feeds = quantised(LAYERS["rnn of a batch"](), TARGET)
+    program = program_of(graph, TARGET, cores=4)
+    assert repeats(program) == [2]
+    agrees(graph, feeds, program, TARGET)
+
+
 def branches(steps: int, others: int) -> bytes:
     """An LSTM and a GRU on two inputs, each with a product of its last state, and their sum."""
     weights = {
@@ -148,6 +156,36 @@ def test_branches_with_a_loop_each_run_on_two_cores() -> None:
     assert repeats(program) == [1, 1]
     agrees(graph, feeds, program, TWO)
     assert profile(program).cycles < profile(program_of(graph, TWO)).cycles
+
+
+def both_branches() -> bytes:
+    """A GRU of both directions on each of two inputs, and the sum of products of their results."""
+    weights = {
+        "w": normal(1, 2, 36, 8, scale=.3), "r": normal(2, 2, 36, 12, scale=.3),
+        "v": normal(3, 2, 36, 8, scale=.3), "s": normal(4, 2, 36, 12, scale=.3),
+        "d": normal(5, 24, 6, scale=.3), "e": normal(6, 24, 6, scale=.3),
+        "sizes": np.array([0, 0, -1], np.int64),
+    }
+    lines = [
+        f"""a{x}, h{x} = GRU<hidden_size=12, {BOTH}>({x}, {w}, {r}) t{x} = Transpose<perm=[0,2,1,3]>(a{x})
+        s{x} = Reshape(t{x}, sizes) m{x} = MatMul(s{x}, {d})""" for x, w, r, d in ("xwrd", "zvse")
+    ]
+    said = "float[16,1,8] x, float[16,1,8] z => float[16,1,6] y"
+    return network(said, "\n".join([*lines, "y = Add(mx, mz)"]), weights)
+
+
+@pytest.mark.parametrize(
+    ("target", "paired", "found"),
+    [(CORES, False, [1, 1, 1, 1]), (TWO, False, [2, 2]), (TWO, True, [1, 1])],
+    ids=["four cores", "two cores", "pairs on two cores"],
+)
+def test_four_loops_run_on_as_many_cores_as_there_are(
+    target: Target, paired: bool, found: list[int]
+) -> None:
+    graph, feeds = quantised(both_branches(), target)
+    program = program_of(graph, target, paired, target.compute.cores)
+    assert repeats(program) == found
+    agrees(graph, feeds, program, target)
 
 
 def test_loops_of_a_free_length_or_other_numbers_of_steps_stay_as_they_are() -> None:
