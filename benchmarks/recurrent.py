@@ -2,12 +2,14 @@
 
     python benchmarks/recurrent.py [STEPS ...]
     python benchmarks/recurrent.py --where
+    python benchmarks/recurrent.py --cores [--check]
     python benchmarks/recurrent.py --build OUT STEPS ... [--set KEY=VALUE ...]
 
 Seconds of processor time for the rewrites, the quantiser, the search and the code generator on edge-4t, with
 16 bits, and the program's commands. `--check` simulates each program too, and compares it with the integer
 reference. Writes its study when no steps are given. `--where` prints where the cycles of two LSTM(256) go,
-200 steps of 64 features and 8 bits: stretches of the clock, and what each engine is busy in them. `--build`
+200 steps of 64 features and 8 bits: stretches of the clock, and what each engine is busy in them. `--cores`
+prints cycles of both directions of an LSTM on targets of several cores. `--build`
 prints rows of default builds of these two layers over STEPS steps: 48 samples that wander calibrate them, 16
 others are for the SQNR.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +28,7 @@ from builds import COLUMNS, columns, figures_of, measured
 from onnx import numpy_helper, parser
 from shapes import target_named
 
+from npuflow.base.errors import TargetError
 from npuflow.checks.agreement import compare
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
@@ -48,6 +51,8 @@ from npuflow.testing.quantised import quantize_graph
 
 Made = TypeVar("Made")
 DIRECTIONS, LENGTH = (16, 64, 128), 64    # states of layers of both directions, and their steps
+WIDER, LONGER = (64, 256), 100            # the same on targets of several cores
+SEVERAL = ("server-32t", "xdna2", "aries", "zhouyi-x2")
 TENSOR, VECTOR = 2, 3                     # queues
 STEPS = (128, 256, 512, 1024, 2048)
 HIDDEN, INPUTS = 16, 8
@@ -69,6 +74,15 @@ and of both as one.
 
 | states | one after the other | as one |
 | --- | --- | --- |
+"""
+
+CORES = """
+Both directions of an LSTM on inputs of 8 over 100 steps, 8 bits, products in front of the loops, on targets
+of several cores (`--cores`): cycles of one loop after the other, of both as one, and of each on a core of its
+own.
+
+| target | states | one after the other | as one | each on a core | bound |
+| --- | ---: | ---: | ---: | ---: | ---: |
 """
 
 WHERE = """
@@ -117,24 +131,38 @@ def observed(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, tupl
     return given, {name: (float(a.min()), float(a.max())) for name, a in found.items()}
 
 
-def beside(hidden: int, check: bool) -> str:
-    """One row of the second table."""
-    target = target_named("edge-4t")
-    source = FRONTENDS["onnx"]().read(model(LENGTH, hidden, 2), Bindings()).graph
+def beside(name: str, hidden: int, steps: int, check: bool) -> str:
+    """One row of both directions of a layer on a target."""
+    target = target_named(name)
+    source = FRONTENDS["onnx"]().read(model(steps, hidden, 2), Bindings()).graph
     graph = rewrite(source, hardware=Hardware.of(target.compute, target.memory, target.dma)).graph
-    given, ranges = observed(graph, LENGTH)
+    given, ranges = observed(graph, steps)
     coded = quantize_graph(graph, place(graph, target).on_npu, ranges, Quantize(), target.numerics).graph
     counts, machine = [str(hidden)], Machine(target.compute, target.memory, target.dma)
-    for paired in (False, True):
-        few = rolled(coded, paired)
-        plan = plan_network(few, machine, target.numerics)
+    cores = machine.compute.cores
+    bound = 0.0
+    for paired, own in ((False, 1), (True, 1), *[(False, cores)] * (cores > 1)):
+        few = rolled(coded, paired, own)
+        try:
+            plan = plan_network(few, machine, target.numerics)
+        except TargetError:
+            counts.append("none")
+            continue
+        bound = plan.bounds.cycles
         if check:
             program = generate(few, plan, target)
             assert not hazards_of(program, order_of(program))
             found = compare(coded, program, target.numerics, [given])
             assert not [c for c in found if c.different or c.executor]
         counts.append(f"{plan.cycles:,.0f}")
+    counts = [name, *counts, f"{bound:,.0f}"] if cores > 1 else counts
     return "| " + " | ".join(counts) + " |"
+
+
+def on_cores(check: bool) -> Iterator[str]:
+    """Rows of targets of several cores."""
+    for name in SEVERAL:
+        yield from (beside(name, hidden, LONGER, check) for hidden in WIDER)
 
 
 def row(steps: int, check: bool) -> list[str]:
@@ -250,15 +278,20 @@ def main() -> None:
     if "--where" in sys.argv:
         print("| | cycles | array | vector | bus |", "| --- |" + " ---: |" * 4, *where(), sep="\n")
         return
+    if "--cores" in sys.argv:
+        for line in on_cores("--check" in sys.argv):
+            print(line, flush=True)
+        return
     given = [int(a) for a in sys.argv[1:] if not a.startswith("-")]
     rows = []
     for steps in given or STEPS:
         rows.append("| " + " | ".join(row(steps, "--check" in sys.argv)) + " |")
         print(rows[-1], flush=True)
     if not given:
-        two = [beside(hidden, "--check" in sys.argv) for hidden in DIRECTIONS]
-        parts = ("\n".join([*lines, ""]) for lines in (rows, two, where()))
-        study.write(__file__, "".join(a + b for a, b in zip((HEAD, TWO, WHERE), parts, strict=True)))
+        two = [beside("edge-4t", hidden, LENGTH, "--check" in sys.argv) for hidden in DIRECTIONS]
+        several = [*on_cores("--check" in sys.argv)]
+        parts = ("\n".join([*lines, ""]) for lines in (rows, two, several, where()))
+        study.write(__file__, "".join(a + b for a, b in zip((HEAD, TWO, CORES, WHERE), parts, strict=True)))
 
 
 if __name__ == "__main__":

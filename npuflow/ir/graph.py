@@ -36,6 +36,14 @@ class CountedSteps:
 
 
 @dataclass(frozen=True)
+class LoopCore:
+    """The core that runs a loop, while others run those with the same `together`."""
+
+    core: int
+    together: str
+
+
+@dataclass(frozen=True)
 class Roll:
     """A loop of which a graph has some steps, one after the other, by the positions of their nodes: some that
     lead in, four that stand for all that follow, and the last one. The four are two rounds of two steps: what
@@ -50,6 +58,7 @@ class Roll:
     # of values that the steps of both rounds make, the same of the last round and, had it one, of the next
     later: Mapping[str, str] = field(default_factory=dict)
     counted: CountedSteps | None = None        # which steps a run has; others change nothing
+    core: LoopCore | None = None               # the core that runs it; None: its groups are on any
 
     @property
     def regular(self) -> bool:
@@ -200,6 +209,12 @@ def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node],
         if not back:
             break
     return kept[::-1], wanted
+
+
+def core_of(graph: Graph) -> dict[int, LoopCore]:
+    """By position of a node of a loop that one core runs beside others, this core."""
+    every = ((roll.core, step) for roll in graph.rolls for step in roll.steps)
+    return {node: core for core, step in every if core is not None for node in step}
 
 
 def step_of(graph: Graph) -> dict[int, int]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -255,49 +254,6 @@ def contiguous(graph: Graph) -> Graph:
     if all(len(loop.nodes) == loop.nodes[-1] + 1 - loop.nodes[0] for loop in every_loop(graph)):
         return graph
     return graph.replaced(nodes=tuple(graph.nodes[i] for unit in runs(graph) for i in unit))
-
-
-def beside(graph: Graph) -> Graph:
-    """The graph with pairs of loops as one, where neither needs what the other makes and both have as many
-    steps, as the directions of a layer: the array then multiplies for one while the vector unit works for the
-    other. Not of loops whose steps are counted at run time, which has its own order in each direction."""
-    taken: set[str] = set()
-    while not graph.lengths:
-        pair = next((
-            (one, other) for one, other in combinations(loops(graph), 2)
-            if one.name not in taken and other.name not in taken and _alike(graph, one, other)
-            and not _needs(graph, one, other) and not _needs(graph, other, one)
-        ), None)
-        if pair is None:
-            break
-        taken.add(pair[0].name)
-        graph = contiguous(_as_one(graph, *pair))
-    return graph
-
-
-def _alike(graph: Graph, one: Loop, other: Loop) -> bool:
-    first, second = (graph.nodes[loop.nodes[0]] for loop in (one, other))
-    return one.steps == other.steps and first.is_integer and second.is_integer
-
-
-def _needs(graph: Graph, one: Loop, other: Loop) -> bool:
-    """Whether a loop needs, by any way, what another one makes. A third loop on that way runs as a whole."""
-    made = set(other.outputs)
-    for unit in runs(graph):
-        nodes = [graph.nodes[i] for i in unit]
-        if any(not made.isdisjoint(node.inputs) for node in nodes):
-            made.update(o for node in nodes for o in node.outputs)
-    return not made.isdisjoint(one.inputs)
-
-
-def _as_one(graph: Graph, one: Loop, other: Loop) -> Graph:
-    nodes = list(graph.nodes)
-    count = 1 + max((own.index for _, own, _ in borders(graph, one)), default=-1)
-    for i in other.nodes:
-        if side_of(nodes[i], other):
-            own = border(nodes[i])[1]
-            nodes[i] = replace(nodes[i], op=replace(own, loop=one.name, index=own.index + count))
-    return graph.replaced(nodes=tuple(nodes))
 
 
 def own_beginnings(graph: Graph) -> Graph:

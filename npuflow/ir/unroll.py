@@ -6,14 +6,15 @@ the last one. The second round shows by how much addresses go on from round to r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from npuflow.ir.beside import apart, beside
 from npuflow.ir.borders import LEAVES
-from npuflow.ir.graph import ROUND, Graph, prune
+from npuflow.ir.graph import ROUND, Graph, LoopCore, prune
 from npuflow.ir.inner import reading_inner
-from npuflow.ir.loops import Loop, beside, border, contiguous, has_loops, loops, side_of, steps_of, units
+from npuflow.ir.loops import Loop, border, contiguous, has_loops, loops, side_of, steps_of, units
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.views import views_of
@@ -73,16 +74,18 @@ def _without_inner(graph: Graph, loop: Loop, made: LoopWriter) -> None:
     made.outer = None
 
 
-def rolled(graph: Graph, pairs: bool = False) -> Graph:
+def rolled(graph: Graph, pairs: bool = False, cores: int = 1) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
     written out, and so is one of two nested ones. What steps put into a tensor of all steps, and lies
     elsewhere, they copy into its place.
-    `pairs`: of loops that may run beside each other, as one: see `beside`."""
+    `pairs`: of loops that may run beside each other, as one: see `beside`. `cores`: such loops each run on a
+    core of its own, of so many: see `apart`."""
     graph = unnested(graph)
     graph = beside(graph) if pairs else graph
-    found = _planned(graph)
+    graph, own = apart(graph, cores) if cores > 1 else (graph, {})
+    found = _planned(graph, (), own)
     copied = frozenset(_elsewhere(graph, found)) if found.rolls else frozenset[str]()
-    return _planned(graph, copied) if copied else found
+    return _planned(graph, copied, own) if copied else found
 
 
 def _elsewhere(graph: Graph, made: Graph) -> Iterator[str]:
@@ -110,22 +113,52 @@ def has_copies(graph: Graph) -> bool:
     return any(graph.nodes[n].op.copies(graph.site(graph.nodes[n])) for n in inner)
 
 
-def _planned(graph: Graph, copied: Collection[str] = ()) -> Graph:
-    """Some steps stand for all: see `Graph.rolls`. `copied`: tensors of all steps into which steps copy."""
+def _planned(graph: Graph, copied: Collection[str], cores: Mapping[str, LoopCore]) -> Graph:
+    """Some steps stand for all: see `Graph.rolls`. `copied`: tensors of all steps into which steps copy;
+    `cores`: of loops, by name, that each run on one."""
     whole, made = _straight(graph, LEAD, copied, by_products)
     if not made.rolls:
         return whole
     within = {n.outputs for _, steps in made.rolls for step in steps for n in step}
     whole = reading_inner(whole, within, made.cuts)
+    if cores:
+        inner = {n.outputs: cores[roll.loop].together for roll, steps in made.rolls if roll.loop in cores
+                 for step in steps for n in step}
+        whole = whole.replaced(nodes=tuple(_without_others_between(whole, inner)))
     place = {n.outputs: i for i, n in enumerate(whole.nodes)}
     return whole.replaced(rolls=tuple(
         replace(
             roll,
             steps=tuple(tuple(place[n.outputs] for n in nodes if n.outputs in place) for nodes in steps),
             movers=tuple(place[n.outputs] for n in made.movers.get(roll.loop, ()) if n.outputs in place),
+            core=cores.get(roll.loop),
         )
         for roll, steps in made.rolls
     ))
+
+
+def _without_others_between(graph: Graph, inner: Mapping[tuple[str, ...], str]) -> Iterator[Node]:
+    """The nodes in an order in which the steps of loops that run at the same time have no others between
+    them. `inner`: what such loops share, by the results of the nodes of their steps."""
+    rest = list(graph.nodes)
+    for name in dict.fromkeys(inner.values()):
+        places = [i for i, node in enumerate(rest) if inner.get(node.outputs) == name]
+        first, last = places[0], places[-1] + 1
+        steps, behind, made = list[Node](), list[Node](), set[str]()
+        yield from rest[:first]
+        for node in rest[first:last]:
+            mine = inner.get(node.outputs) == name
+            if mine:
+                steps.append(node)
+            elif made.isdisjoint(node.inputs):
+                yield node
+                continue
+            else:
+                behind.append(node)
+            made.update(node.outputs)
+        yield from steps
+        rest = [*behind, *rest[last:]]
+    yield from rest
 
 
 def _straight(

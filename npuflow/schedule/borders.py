@@ -74,20 +74,21 @@ def _spread(
     value: str, maker: int, later: Sequence[int], frames: Sequence[Frame], cores: int
 ) -> Spread:
     source = frames[maker]
-    made = range(source.group.cores[1])
-    own = [source.walks[c].own(value) for c in made]
-    there = [source.there(value, c) for c in made]
+    made, first = source.cores, source.cores[0]
+    cores = max(cores, *(frames[g].cores[-1] + 1 for g in (maker, *later)))
+    own = {c: source.walks[c - first].own(value) for c in made}
+    there = {c: source.there(value, c) for c in made}
     boxes: list[Box | None] = [_buffer(source, value, c) if c in made else None for c in range(cores)]
     missing: list[list[tuple[int, Box]]] = [[] for _ in range(cores)]
     reader = len(frames)
     for g in later:
         frame = frames[g]
-        for core in range(frame.group.cores[1]):
+        for core in frame.cores:
             wants = frame.wants(value, core)
             if wants is None:
                 continue
             boxes[core] = hull(boxes[core], wants)
-            has = there[core] if core in made else None
+            has = there.get(core)
             if has is None or not inside(wants, has):
                 reader = min(reader, g)
                 missing[core].append((g, wants))
@@ -98,7 +99,7 @@ def _spread(
             whole = hull(whole, box)
         for other, box in product(made, [whole] if whole is not None else []):
             part = _common(box, own[other])
-            has = there[core] if core in made else None
+            has = there.get(core)
             if other == core or not elements(part) or (has is not None and inside(part, has)):
                 continue
             borders.setdefault((other, part if has is None else _beyond(part, has)), []).append(core)
@@ -107,7 +108,7 @@ def _spread(
 
 
 def _buffer(frame: Frame, value: str, core: int) -> Box | None:
-    holds = [s.holds[value] for s in frame.strips[core] if value in s.holds]
+    holds = [s.holds[value] for s in frame.strips[core - frame.cores[0]] if value in s.holds]
     return holds[0].box if holds else None
 
 

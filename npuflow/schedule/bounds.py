@@ -20,10 +20,10 @@ from npuflow.ir.unroll import step_times
 from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule import tuned
-from npuflow.schedule.frame import moves_of
 from npuflow.schedule.late import LateConstants
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import packed_arrays, space_of
+from npuflow.schedule.moves import moves_of
 from npuflow.schedule.needed import NeededPart, needed_parts, size, takes_all, touched
 from npuflow.schedule.work import LeastWork, least_work
 

@@ -11,6 +11,7 @@ from math import ceil
 from npuflow.ir.space import Box, elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
+from npuflow.schedule.apart import cores_together, together
 from npuflow.schedule.borders import loaded, spreads, stored
 from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
@@ -63,33 +64,35 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
     phases: list[Phase] = []
     busy: set[int] = set()                    # cores that used external memory since they last met
     fresh: dict[str, str] = {}                # values stored since then, and whose bytes they have
+    beside, before = cores_together(frames), None
     for number, frame in in_turn(frames):
         segment, nodes = frame.topology.segment[frame.group.nodes[0]], frame.group.nodes
-        used = set(range(frame.group.cores[1]))
-        used |= {c.index for c in cores if loaded(spread, number, c.index)}
+        used = set(frame.cores) | {c.index for c in cores if loaded(spread, number, c.index)}
+        own = together(frame)
+        meeting = used | beside[own] if own is not None else used
         if not phases or phases[-1].segment != segment:     # the host comes between
             phases.append(Phase(segment, None, []))
             busy, fresh = set(), {}
-        elif busy and len(busy | used) > 1:
+        elif busy and len(busy | meeting) > 1 and (own is None or own != before):
             phases.append(Phase(segment, Barrier(number, nodes[0], fresh), []))
             busy, fresh = set(), {}
-        jobs = phases[-1].jobs
+        jobs, before = phases[-1].jobs, own
         for core in (cores[c] for c in sorted(used)):
-            before, core.jobs, core.group, core.now = len(jobs), jobs, number, {}
+            begin, core.jobs, core.group, core.now = len(jobs), jobs, number, {}
             core.cutting = number in local.cutting
             on_core = GroupOnCore(core, frame, spread)
             on_core.fetch()
-            if core.index < frame.group.cores[1]:
+            if core.index in frame.cores:
                 on_core.run()
-                jobs[before:] = constants_first(jobs[before:], frame)
+                jobs[begin:] = constants_first(jobs[begin:], frame)
             load_shares(core, frames, number)
-            busy |= {core.index} if len(jobs) > before else set()
+            busy |= {core.index} if len(jobs) > begin else set()
         made = [o for n in nodes for o in frame.topology.graph.nodes[n].outputs]
         fresh.update({o: places.owner(o) for o in made if o in places.of})
         borders = [b.name for o in made if o in spread for b in spread[o].borders]
         fresh.update({name: places.owner(name) for name in borders})
     for phase in phases if machine.dma.multicast else ():
-        phase.shared = _shared(phase.jobs, machine.compute.cores)
+        phase.shared = _shared(phase.jobs, frames, machine.compute.cores)
     return Schedule(phases, len(frames))
 
 
@@ -117,11 +120,12 @@ def in_turn(frames: Sequence[Frame]) -> list[tuple[int, Frame]]:
     return sorted(enumerate(frames), key=lambda f: place[f[1].group.nodes[0]])
 
 
-def _shared(jobs: Sequence[Job], cores: int) -> list[list[int]]:
-    """Loads that several cores make alike, and so together."""
+def _shared(jobs: Sequence[Job], frames: Sequence[Frame], cores: int) -> list[list[int]]:
+    """Loads that several cores make alike, and so together. Those of loops that run at the same time do not
+    wait for each other."""
     loads: list[list[int]] = [[] for _ in range(cores)]
     for n, job in enumerate(jobs):
-        if job.key is not None:
+        if job.key is not None and together(frames[job.group]) is None:
             loads[job.core].append(n)
     found = meetings([[(jobs[n].queue, jobs[n].key) for n in own] for own in loads])
     return [[loads[core][at] for core, at in meeting] for meeting in found if len(meeting) > 1]
@@ -140,7 +144,7 @@ class GroupOnCore:
         if self.frame.moves:
             move(self.core, self.frame)
             return
-        strips = self.frame.strips[self.core.index]
+        strips = self.frame.strips[self.core.index - self.frame.cores[0]]
         made = {v for m in self.frame.members for v in m.outputs}
         for strip in strips:
             entered: set[str] = set()
@@ -270,7 +274,8 @@ class GroupOnCore:
 
     def _keep(self, value: str, made: Box, member: Member, slot: Slot) -> None:
         """`slot`: where the value lies."""
-        walk, frame = self.frame.walks[self.core.index], self.frame
+        frame = self.frame
+        walk = frame.walks[self.core.index - frame.cores[0]]
         if value not in walk.results or not frame.topology.wanted_in_data(value, frame.kept):
             return
         pairs = zip(made, walk.own(value), strict=True)

@@ -10,8 +10,7 @@ from math import prod
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, step_of
-from npuflow.ir.moves import Move
+from npuflow.ir.graph import Graph, LoopCore, core_of, step_of
 from npuflow.ir.op import OpContext
 from npuflow.ir.space import Box, IterationDomain, elements
 from npuflow.ir.views import Views, views_of
@@ -30,7 +29,7 @@ from npuflow.schedule.joined import (
 )
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
-from npuflow.schedule.moves import assembled, piece_bytes
+from npuflow.schedule.moves import assembled, moves_of, piece_bytes
 from npuflow.schedule.partial import WHOLE, PartialRun
 from npuflow.schedule.units import SlotUnit, units_of, windowed
 
@@ -87,6 +86,13 @@ class Topology:
         """By node its segment, and which step of a loop it is of: nodes of several steps are in no group."""
         steps = step_of(self.graph)
         return {n: (segment, steps.get(n, 0)) for n, segment in self.segment.items()}
+
+    @cached_property
+    def core(self) -> dict[int, LoopCore]:
+        """Of nodes of loops that one core runs beside others, this core; nothing where there are fewer cores
+        than the graph was made for."""
+        found, cores = core_of(self.graph), self.machine.compute.cores
+        return found if all(one.core < cores for one in found.values()) else {}
 
     @cached_property
     def everything(self) -> list[int]:
@@ -217,17 +223,6 @@ class Topology:
         return self._passages[key]
 
 
-def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:
-    """Moves of every integer node that only moves data."""
-    found = {}
-    for index, node in enumerate(graph.nodes):
-        if is_npu(node):
-            moves = node.op.moves(graph.site(node))
-            if moves is not None:
-                found[index] = moves
-    return found
-
-
 @dataclass(eq=False)
 class Passage:
     """How parts pass through their strips, once that is asked for: the same whatever their tiles."""
@@ -253,6 +248,12 @@ class Frame:
     @cached_property
     def moves(self) -> bool:
         return self.group.parts[0].choice is None and self.group.nodes[0] in self.topology.moving
+
+    @cached_property
+    def cores(self) -> range:
+        """The cores on which the group runs."""
+        own, count = self.topology.core.get(self.group.nodes[0]), self.group.cores[1]
+        return range(count) if own is None else range(own.core, own.core + count)
 
     @cached_property
     def unjoined(self) -> tuple[Member, ...]:
@@ -377,15 +378,16 @@ class Frame:
     def there(self, value: str, core: int) -> Box | None:
         """What a core's buffer of a result surely contains when the group is done: halos of
         several strips may leave gaps."""
-        holds = [s.holds[value] for s in self.strips[core] if value in s.holds]
+        strips = self.strips[core - self.cores[0]]
+        holds = [s.holds[value] for s in strips if value in s.holds]
         if not holds:
             return None
-        return holds[0].box if len(self.strips[core]) == 1 else self.walks[core].own(value)
+        return holds[0].box if len(strips) == 1 else self.walks[core - self.cores[0]].own(value)
 
     def wants(self, value: str, core: int) -> Box | None:
         """What the parts on a core read of a value."""
         box: Box | None = None
-        for strip in self.strips[core]:
+        for strip in self.strips[core - self.cores[0]]:
             for member, window in zip(self.members, strip.windows, strict=True):
                 for name, ref in member.inputs:
                     if window is not None and name == value and elements(found := ref.operand.box(window)):

@@ -11,7 +11,9 @@ from math import ceil, prod
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.ir.graph import Graph
 from npuflow.ir.moves import Move, merged
+from npuflow.place.partition import is_npu
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.machine import Machine
 
@@ -19,6 +21,17 @@ from npuflow.schedule.machine import Machine
 FILL_MOST = 4096
 # a strided row is read whole when at most this many times too much comes in
 WASTE = 8
+
+
+def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:
+    """Moves of every integer node that only moves data."""
+    found = {}
+    for index, node in enumerate(graph.nodes):
+        if is_npu(node):
+            moves = node.op.moves(graph.site(node))
+            if moves is not None:
+                found[index] = moves
+    return found
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,8 @@ class Stretches:
         if index not in self._parts:
             single = self.singles[index]
             member = self.topology.member(single.parts[0].nodes, frozenset())
-            sign = member.layer, member.spaces, single.parts[0].choice, single.costs
+            alone = single.nodes[0] in self.topology.core       # other parts may be cut over cores
+            sign = member.layer, member.spaces, single.parts[0].choice, single.costs, alone
             values = *(v for v, _ in member.inputs), *member.outputs
             self._parts[index] = self.known.signs.setdefault(sign, len(self.known.signs)), values
         return self._parts[index]

@@ -9,6 +9,7 @@ from math import prod
 
 from npuflow.base.errors import TargetError
 from npuflow.schedule import tuned
+from npuflow.schedule.apart import cycles_of_rounds
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import schedule_of
@@ -70,7 +71,7 @@ def scheduled(
     )
     moved = sum(t.bytes for t in found.terms)
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
-    cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
+    cycles = found.cycles + cycles_of_rounds(found, loops, frames)
     return replace(finalist, cycles=cycles, moved=moved, starved=starved)
 
 

@@ -208,9 +208,11 @@ class Fuser:
         found = run_at(self.topology, self.singles, start, self.level)
         assert found is not None
         run, cut = found
-        if run.key not in self.windows:
-            self.windows[run.key] = self.known.get(run.key) or self._costed(start, run, cut)
-        return [(start + way.parts, in_network(way, cut)) for way in self.windows[run.key].ways]
+        alone = self.singles[start].nodes[0] in self.topology.core
+        key = f"{run.key} on one core" if alone else run.key
+        if key not in self.windows:
+            self.windows[key] = self.known.get(key) or self._costed(start, run, cut)
+        return [(start + way.parts, in_network(way, cut)) for way in self.windows[key].ways]
 
     def _costed(self, start: int, run: Subgraph, cut: Cutting) -> Cost:
         ways, asked = grown(self.coster, start, start + len(run.alone), run.trials)
@@ -317,16 +319,14 @@ class Fuser:
         """Whether every core finds in its own memory what it reads."""
         try:
             source = Frame(self.topology, groups[0].group, kept)
-            cores = groups[0].group.cores
             for scored in groups[1:]:
                 frame = Frame(self.topology, scored.group, kept)
-                if not any(value == v for m in frame.members for v, _ in m.inputs):
+                same = len(source.cores) == 1 and frame.cores == source.cores
+                if same or not any(value == v for m in frame.members for v, _ in m.inputs):
                     continue
-                if cores[1] == 1 and scored.group.cores[1] == 1:
-                    continue
-                for core in range(scored.group.cores[1]):
+                for core in frame.cores:
                     wants = frame.wants(value, core)
-                    there = source.there(value, core) if core < cores[1] else None
+                    there = source.there(value, core) if core in source.cores else None
                     if wants is not None and (there is None or not inside(wants, there)):
                         return False
         except Uncuttable:

@@ -15,11 +15,10 @@ from npuflow.ir.views import views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.dense_rows import with_whole_rows
-from npuflow.schedule.frame import moves_of
 from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, follows, leads, space_of
-from npuflow.schedule.moves import move_costs
+from npuflow.schedule.moves import move_costs, moves_of
 from npuflow.search.canonical import Cost, Memo, Subgraph, cutting
 from npuflow.search.tilings import Solution, solve
 

@@ -15,9 +15,10 @@ from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Lifetime, place
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.bounds import LowerBounds, bounds_of
-from npuflow.schedule.frame import Topology, moves_of
+from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.moves import moves_of
 from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
 from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth
@@ -52,6 +53,7 @@ class TilingPlan:
     moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
     paired: bool = False      # of one with pairs of loops as one
+    apart: int = 1            # of one with such loops each on one of so many cores
     early: bool = False       # whether a loop's rounds load constants of what follows it
     by_step: tuple[str, ...] = ()   # products in front of loops, by their results, that loops make
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none

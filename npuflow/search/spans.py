@@ -213,7 +213,9 @@ def cuts_over(
     topology: Topology, parts: Sequence[tuple[int, ...]], cores: int, dims: Sequence[int]
 ) -> list[Cut]:
     """Cuts of some dimensions over all cores; of fewer rows than there are cores,
-    over as many as there are rows."""
+    over as many as there are rows. Of loops that each have a core of their own none."""
+    if parts[0][0] in topology.core:
+        return []
     shapes = [topology.graph.type(v).shape for v in topology.needed([n for p in parts for n in p])]
     rank, found = min((len(s) for s in shapes), default=0), []
     for dim in dims if cores > 1 else ():

@@ -21,9 +21,9 @@ from npuflow.ir.space import whole
 from npuflow.place.place import op_name
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.columns import gathered
-from npuflow.schedule.frame import moves_of
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, Ref, describe
+from npuflow.schedule.moves import moves_of
 from npuflow.search.parts import Planner, needed
 from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import FUSING, TilingPlan, plan_network

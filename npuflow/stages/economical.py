@@ -43,7 +43,9 @@ def economical(
         request = replace(wanted, machine=replace(machine, byte_cost=cost))
         plan = plan_network(*request.arguments, None, table.without)
         mine = tiled.plan
-        plans[name] = replace(plan, paired=mine.paired, by_step=mine.by_step, chunk=mine.chunk)
+        plans[name] = replace(
+            plan, paired=mine.paired, apart=mine.apart, by_step=mine.by_step, chunk=mine.chunk
+        )
     spent = {name: _spent(one, quantized, planned.target, prices.table) for name, one in plans.items()}
     least = min(spent, key=lambda name: spent[name])
     log(f"{', '.join(f'{name}: {uj:.4g} uJ' for name, uj in spent.items())}; taken: {least}")

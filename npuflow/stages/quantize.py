@@ -30,11 +30,11 @@ from npuflow.tune.correct.caches import no_cache
 from npuflow.tune.improve import Trial, summary
 
 
-def to_plan(graph: Graph, whole: bool = False, paired: bool = False) -> Graph:
+def to_plan(graph: Graph, whole: bool = False, paired: bool = False, cores: int = 1) -> Graph:
     """The form of a quantised graph that is planned and becomes commands: of loops the steps that stand for
-    all, or `whole` all steps. `paired`: loops that may run beside each other are one. Caches are read where
-    they lie."""
-    return reading_caches(written_out(graph) if whole else rolled(graph, paired))
+    all, or `whole` all steps. `paired`: loops that may run beside each other are one; `cores`: each is on one
+    of so many. Caches are read where they lie."""
+    return reading_caches(written_out(graph) if whole else rolled(graph, paired, cores))
 
 
 @dataclass(frozen=True)

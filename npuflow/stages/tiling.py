@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from npuflow.base.errors import TargetError
@@ -91,7 +92,7 @@ def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
     """The graph whose nodes the groups of a plan have. Only plans and programs see layers of a free length as
     loops over chunks, and products in front of loops in them: how layers are cut decides no code."""
     graph = made_by_step(chunked(quantized.flat(), plan.chunk), plan.by_step)
-    return to_plan(graph, not plan.rolled, plan.paired)
+    return to_plan(graph, not plan.rolled, plan.paired, plan.apart)
 
 
 @stage
@@ -144,7 +145,7 @@ def _planned(
         log(f"loops are written out, step after step: {fault.message}")
         return _planned(replace(wanted, graph=quantized.straight()), quantized, costs, without)
     plan = _in_loops(plan, wanted, quantized, costs, without)
-    plan = _paired(plan, wanted, quantized, costs, without)
+    plan = _apart(_paired(plan, wanted, quantized, costs, without), wanted, quantized, costs, without)
     if wanted.graph.lengths or not has_copies(wanted.graph):
         return plan
     return _short_written_out(plan, wanted, quantized.straight(), costs, without)
@@ -186,6 +187,29 @@ def _paired(
     log(f"pairs of loops run as one: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
     bounds = plan.bounds if plan.by_step else other.bounds
     return replace(other, paired=True, by_step=plan.by_step, bounds=bounds)
+
+
+def _apart(
+    plan: TilingPlan, wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts,
+    without: tuple[str, ...],
+) -> TilingPlan:
+    """The plan; that with loops that may run beside each other each on a core of its own, where it is
+    better. Products that loops make on one core may be faster on all cores, in front of them; of more loops
+    than cores, pairs may be one."""
+    cores, machine, best = wanted.machine.compute.cores, wanted.machine, plan
+    for by_step, pairs in product(dict.fromkeys((plan.by_step, ())), (False, True) if cores > 1 else ()):
+        graph = to_plan(made_by_step(quantized.flat(), by_step), paired=pairs, cores=cores)
+        if not any(roll.core for roll in graph.rolls):
+            continue
+        try:
+            other = plan_network(*replace(wanted, graph=graph).arguments, costs.memo, without)
+        except TargetError:
+            continue
+        if machine.worth(other.cycles, other.bytes) < machine.worth(best.cycles, best.bytes):
+            best = replace(other, apart=cores, paired=pairs, by_step=by_step, bounds=plan.bounds)
+    if best is not plan:
+        log(f"loops each run on a core of their own: {best.cycles:.0f} cycles, not {plan.cycles:.0f}")
+    return best
 
 
 def _short_written_out(

@@ -74,10 +74,10 @@ def ranges_of(graph: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Range]:
     return {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
 
 
-def program_of(graph: Graph, target: Target, paired: bool = False) -> Program:
+def program_of(graph: Graph, target: Target, paired: bool = False, cores: int = 1) -> Program:
     """The program of a graph, its loops as repeated commands, as a file has it. `paired`: two loops that may
-    run beside each other as one."""
-    few = rolled(graph, paired)
+    run beside each other as one; `cores`: each on one of so many."""
+    few = rolled(graph, paired, cores)
     plan = plan_network(few, machine(target), target.numerics)
     return Program.from_bytes(generate(few, plan, target).to_bytes())
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import NpuflowError
+from npuflow.hw.encode import decode_all
 from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -29,7 +30,7 @@ from tests.networks.looped import free_length, program_of, quantised
 from tests.networks.small import Builder
 from tests.program.test_chunks import program_in_chunks, sample
 from tests.program.test_counts import CASES
-from tests.program.test_repeats import TARGET
+from tests.program.test_repeats import CORES, TARGET
 from tests.program.test_round_loads import WIDE, stacked
 from tests.program.test_strided_lengths import MOST, NETWORKS
 from tests.rules.test_recurrent import layer
@@ -82,6 +83,13 @@ def test_rounds_that_load_constants_have_the_simulators_bits(runtime: ctypes.CDL
 def test_repeated_commands_have_the_simulators_bits(runtime: ctypes.CDLL, kind: str) -> None:
     program = program_of(quantised(layer(kind, steps=24), TARGET)[0], TARGET)
     assert program.stored and differing(runtime, program, 3)[0] == 0
+
+
+def test_loops_on_cores_of_their_own_have_the_simulators_bits(runtime: ctypes.CDLL) -> None:
+    directions = layer("GRU", steps=17, attributes='direction="bidirectional"', directions=2, batch=1)
+    program = program_of(quantised(directions, CORES)[0], CORES, cores=4)
+    blocks = [any(c.opcode == "REPEAT" for c in decode_all(words)) for words in program.stored]
+    assert blocks == [True, True, False, False] and differing(runtime, program, 3)[0] == 0
 
 
 @pytest.mark.parametrize("name", list(CASES))

@@ -1,9 +1,12 @@
 """Loops that a plan repeats at the cost of copies are written out where they are short and that is faster.
-Two that may run beside each other become one."""
+
+Two that may run beside each other become one, or each has a core of its own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,11 +17,15 @@ from npuflow.search.plan import plan_network
 from npuflow.search.unfit import PlanRequest
 from npuflow.stages import tiling
 from npuflow.stages.quantize import Quantized, to_plan
+from npuflow.stages.simulate import Simulation
+from npuflow.stages.tiling import Tiled
+from tests.frontends.building import built, model
 from tests.networks import looped, random_loops
 from tests.networks.harness import machine
+from tests.networks.onnx_text import normal
 from tests.networks.random_loops import quantised, subject
 from tests.program.test_pairs import PAIRS
-from tests.program.test_repeats import TARGET
+from tests.program.test_repeats import CORES, TARGET
 
 SEED, STEPS = 33, (10, 11, 12, 13, 14, 17, 20, 24)
 
@@ -59,3 +66,31 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
     assert found[32768].paired and not found[1536].paired
     few = to_plan(made.graph, not found[32768].rolled, found[32768].paired)
     assert len(few.rolls) == 1
+
+
+def test_directions_run_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, costs = Quantized(looped.quantised(PAIRS["lstm"](), CORES)[0]), SimpleNamespace(memo=None)
+    monkeypatch.setattr(tiling, "log", lambda text: None)
+    plans = {}
+    for target in (TARGET, CORES):
+        wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 1)
+        plans[target] = tiling._planned(wanted, made, cast(Any, costs), ())
+    assert [plan.apart for plan in plans.values()] == [1, 4]
+    alone = plan_network(to_plan(made.graph, paired=True), machine(CORES), CORES.numerics, 1)
+    assert plans[CORES].bounds.cycles <= plans[CORES].cycles < min(plans[TARGET].cycles, alone.cycles)
+    assert {roll.core.core for roll in tiling.planned_by(plans[CORES], made).rolls if roll.core} == {0, 1}
+
+
+@pytest.mark.slow
+def test_a_build_runs_both_directions_at_the_same_time(tmp_path: Path) -> None:
+    weights = {"w": normal(1, 2, 64, 8, scale=.3), "r": normal(2, 2, 64, 16, scale=.3)}
+    proto = model(
+        """net (float[16,1,8] x) => (float[16,2,1,16] y) {
+        y, h, c = LSTM<hidden_size=16, direction="bidirectional">(x, w, r) }""", weights=weights,
+    )
+    done = built(tmp_path, proto, {"x": normal(5, 12, 16, 1, 8)}, target="server-32t", until="simulate")
+    found = done.artifact("simulate", Simulation).summary()
+    assert found["different"] == found["hazards"] == 0
+    plan = done.artifact("tiling", Tiled).plan
+    assert plan.apart == 4
+    assert found["cycles"] < 1.02 * plan.cycles

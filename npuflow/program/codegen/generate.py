@@ -58,6 +58,7 @@ from npuflow.program.order import HALF
 from npuflow.program.repeats import Rounds, expanded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
+from npuflow.schedule.apart import lasting
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import OtherBorders, spreads, trimmed
 from npuflow.schedule.build import schedule_of
@@ -120,7 +121,7 @@ def generate(
         shown = _indexed(replace(part, rings=None), frames, plan, target, local, out)
     if shown is not None:
         out, time = shown
-    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
+    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops, frames))
 
 
 def _indexed(
@@ -217,6 +218,7 @@ def _data(
     if loops:
         shared = same_borders(spread, loops)
         homes, borders = same_places(topology, homes, born, loops) | shared, together(borders, shared)
+    born, dies, borders = lasting(frames, steps, born, dies, borders)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
     return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
 

@@ -13,7 +13,9 @@ from npuflow.ir.types import UNRANKED, QuantType, fields_of
 from npuflow.ir.views import Views
 from npuflow.place.host import HostWork
 from npuflow.program.codegen.data import DataStorage
+from npuflow.schedule.apart import cycles_of_rounds
 from npuflow.schedule.choice import Costs
+from npuflow.schedule.frame import Frame
 from npuflow.schedule.rolled import RolledLoop
 from npuflow.schedule.time import CycleBreakdown, ScheduleTime
 from npuflow.search.plan import TilingPlan
@@ -24,7 +26,9 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
     return {**found, "scale": list(quant.scale), "zero_point": list(quant.zero_point)}
 
 
-def plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop]) -> dict[str, Any]:
+def plan_meta(
+    plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop], frames: Sequence[Frame]
+) -> dict[str, Any]:
     """What the schedule takes, for profiles and for the comparison with the clock;
     `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
     more = {g: loop.extra for loop in loops for g in loop.second}
@@ -50,7 +54,7 @@ def plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop])
             }
             for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in more
         ],
-        "cycles": time.cycles + sum(extra * time.spans[g] for g, extra in more.items()),
+        "cycles": time.cycles + cycles_of_rounds(time, loops, frames),
         "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in more),
         "searched": plan.cycles,
         "bound_cycles": plan.bounds.cycles,
