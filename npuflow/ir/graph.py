@@ -50,6 +50,7 @@ class Roll:
     # of values that the steps of both rounds make, the same of the last round and, had it one, of the next
     later: Mapping[str, str] = field(default_factory=dict)
     counted: CountedSteps | None = None        # which steps a run has; others change nothing
+    outer: str = ""                       # the loop of whose step this one is a part, as a roll has its name
 
     @property
     def regular(self) -> bool:

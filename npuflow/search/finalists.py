@@ -17,6 +17,7 @@ from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.nested import runs_of
 from npuflow.schedule.rolled import RolledLoop, alike, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.coarse import end_of
@@ -57,7 +58,7 @@ def scheduled(
         return None
     if not replay:
         cycles = sum(g.costs.cycles for g in finalist.groups)
-        cycles += sum(loop.extra * finalist.groups[g].costs.cycles for loop in loops for g in loop.second)
+        cycles += sum((n - 1) * finalist.groups[g].costs.cycles for g, n in runs_of(loops).items())
         return replace(finalist, cycles=cycles, moved=0.0, replayed=False)
     schedule = schedule_of(frames, local, machine, places(topology, frames))
     if not alike(schedule, loops):
@@ -69,8 +70,9 @@ def scheduled(
         if span > tuned.STARVED * work + tuned.STARVED_CYCLES
     )
     moved = sum(t.bytes for t in found.terms)
-    moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
-    cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
+    more = [(g, n - 1) for g, n in runs_of(loops).items()]
+    moved += sum(n * found.terms[g].bytes for g, n in more)
+    cycles = found.cycles + sum(n * found.spans[g] for g, n in more)
     return replace(finalist, cycles=cycles, moved=moved, starved=starved)
 
 

@@ -25,7 +25,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import Loop, contiguous, has_loops, loops, side_of
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
-from npuflow.ir.unroll import rolled, unnested, written_out
+from npuflow.ir.unroll import may_nest, rolled, unnested, written_out
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
@@ -354,10 +354,12 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
         return [], "host"
     few, paired = rolled(graph), rolled(graph, True)
     beside = _program_differences(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
-    for form in (few, written_out(graph)):
+    nested = [rolled(graph, nested=True)] if may_nest(graph) else []
+    for form in (*nested, few, written_out(graph)):
         wrong = _program_differences(one, graph, form)
         if wrong is not None:
             kind = "rolled" if form.rolls else "straight"
+            kind = "nested" if any(roll.outer for roll in form.rolls) else kind
             return [*wrong, *(beside or ())], kind if beside is None else "paired"
     return [], "unfit"
 

@@ -335,6 +335,7 @@ def _program(
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
         **({"rings": told(graph.rings)} if graph.rings else {}),
         "values": values,
+        **({"nested": True} if any(loop.roll.outer for loop in out.loops.loops) else {}),
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         **length_meta(
@@ -379,7 +380,7 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram], loops: Sequence[Sequence[R
     }
     placed = tuple(
         tuple(replace(tap, command=tap.command + sum(
-            (r.count - 2) * r.length for r in rounds if tap.command >= r.first + 2 * r.length
+            (r.count - 2) * r.size for r in rounds if tap.command >= r.end
         )) for tap in core.taps)
         for core, rounds in zip(cores, loops, strict=True)
     )

@@ -14,7 +14,7 @@ from npuflow.ir.views import Views
 from npuflow.place.host import HostWork
 from npuflow.program.codegen.data import DataStorage
 from npuflow.schedule.choice import Costs
-from npuflow.schedule.rolled import RolledLoop
+from npuflow.schedule.nested import RolledLoop, runs_of, twins_together
 from npuflow.schedule.time import CycleBreakdown, ScheduleTime
 from npuflow.search.plan import TilingPlan
 
@@ -27,12 +27,10 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 def plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop]) -> dict[str, Any]:
     """What the schedule takes, for profiles and for the comparison with the clock;
     `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
-    more = {g: loop.extra for loop in loops for g in loop.second}
-    beside = {twin: (g, more[g]) for loop in loops for g, twin in loop.twins.items()}
-    spans, terms = list(time.spans), list(time.terms)
-    for g, (twin, extra) in beside.items():
-        spans[g] += (1 + extra) * time.spans[twin]
-        terms[g] = _sum(time.terms[g], time.terms[twin], 1 + extra)
+    runs, spans, terms = runs_of(loops), list(time.spans), list(time.terms)
+    for g, twin in twins_together(loops).items():
+        spans[twin] += runs[g] * time.spans[g]
+        terms[twin] = _sum(terms[twin], time.terms[g], runs[g])
     return {
         "groups": [
             {
@@ -48,10 +46,10 @@ def plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop])
                 "terms": _terms(t),
                 "searched": _searched(g.costs),
             }
-            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in more
+            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in runs
         ],
-        "cycles": time.cycles + sum(extra * time.spans[g] for g, extra in more.items()),
-        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in more),
+        "cycles": time.cycles + sum((n - 1) * time.spans[g] for g, n in runs.items()),
+        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in runs),
         "searched": plan.cycles,
         "bound_cycles": plan.bounds.cycles,
         "bound_bytes": plan.bounds.bytes,
