@@ -54,6 +54,7 @@ class TilingPlan:
     paired: bool = False      # of one with pairs of loops as one
     early: bool = False       # whether a loop's rounds load constants of what follows it
     by_step: tuple[str, ...] = ()   # products in front of loops, by their results, that loops make
+    nested: bool = False      # of one that has some steps of loops in some steps of others
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
 
     @property
