@@ -75,7 +75,10 @@ def _inner_folded(
 ) -> tuple[Words, list[Rounds]]:
     """The commands with the loops in rounds of others as blocks, and where the others' rounds lie then. What
     counts behind them are is in these commands, which have two rounds of the others."""
-    inner = [one for one in loops if any(o.first <= one.first < o.end for o in loops if o is not one)]
+    inner = [
+        one for one in loops
+        if any(o.first <= one.first < o.end and o.length > one.length for o in loops)
+    ]
     if not inner:
         return words, list(loops)
     own = {one.first: by_queue(words[one.first : one.first + one.length]) for one in loops}
@@ -250,7 +253,7 @@ def _folded_once(words: Words, core: int) -> Words:
     at, kinds, going = 0, *_kinds(words)
     ends = _ends(words)
     while at < len(words):
-        best = _run(words, kinds, going, at, ends) if at in ends else None
+        best = _run(words, kinds, going, at, ends, core) if at in ends else None
         if best is None:
             found.append(words[at : at + 1])
             at += 1
@@ -301,7 +304,7 @@ def _steps(
 
 
 def _run(
-    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, ends: set[int]
+    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, ends: set[int], core: int
 ) -> tuple[int, int] | None:
     """The block that begins at a command and saves most: its length and how many rounds of it follow each
     other; None where none saves enough."""
@@ -311,7 +314,7 @@ def _run(
         length = other - at
         if kinds[at:other] != kinds[other : other + length]:
             continue
-        count, own = 2, by_queue(expanded(words[at:other]))
+        count, own = 2, by_queue(expanded(words[at:other], core))
         while _alike(words, kinds, going, (at, length), count, own):
             count += 1
         count -= not _alike(words, kinds, going, (at, length), 1, own)

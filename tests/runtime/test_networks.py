@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import NpuflowError
+from npuflow.hw.target import Target
 from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -23,13 +24,14 @@ from npuflow.runner import raw
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
+from tests.frontends.test_nested_loops import scan_in_scan
 from tests.networks import random_graphs, random_networks
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.looped import free_length, program_of, quantised
 from tests.networks.small import Builder
 from tests.program.test_chunks import program_in_chunks, sample
 from tests.program.test_counts import CASES
-from tests.program.test_repeats import TARGET
+from tests.program.test_repeats import CORES, TARGET
 from tests.program.test_round_loads import WIDE, stacked
 from tests.program.test_strided_lengths import MOST, NETWORKS
 from tests.rules.test_recurrent import layer
@@ -82,6 +84,12 @@ def test_rounds_that_load_constants_have_the_simulators_bits(runtime: ctypes.CDL
 def test_repeated_commands_have_the_simulators_bits(runtime: ctypes.CDLL, kind: str) -> None:
     program = program_of(quantised(layer(kind, steps=24), TARGET)[0], TARGET)
     assert program.stored and differing(runtime, program, 3)[0] == 0
+
+
+@pytest.mark.parametrize("target", [TARGET, CORES])
+def test_blocks_in_blocks_have_the_simulators_bits(runtime: ctypes.CDLL, target: Target) -> None:
+    program = program_of(quantised(scan_in_scan(10, 12), target)[0], target, nested=True, level=1)
+    assert program.meta["nested"] and differing(runtime, program, 3)[0] == 0
 
 
 @pytest.mark.parametrize("name", list(CASES))
