@@ -163,9 +163,9 @@ def _elsewhere(graph: Graph, made: Graph, rolls: Sequence[Roll]) -> Iterator[str
     }
     views = views_of(made, list(enumerate(made.nodes)), moving)
     ends = {n.outputs[0]: n.inputs[0] for n in graph.nodes if border(n)[0] == "stack"}
-    for roll, number in ((roll, n) for roll in rolls for n in roll.movers):
+    for loop, number in ((roll, n) for roll in rolls for n in roll.movers):
         whole, moves = made.nodes[number].outputs[0], moving.get(number, ())
-        if roll.outer:                    # a tensor of all inner steps of one outer step
+        if loop.outer:                    # a tensor of all inner steps of one outer step
             whole = whole.rstrip("'").rpartition("@")[0]
         value = ends.get(whole)
         if value is None or not copyable(graph.values[value]):
@@ -280,7 +280,7 @@ def _by_products(graph: Graph, units: Sequence[Sequence[Node]]) -> list[Sequence
 
 
 def _in_units(inner: Sequence[_InnerSteps]) -> StepOrder:
-    """The same order where the steps of an inner loop, and what cuts and joins their tensors, stay together."""
+    """The same order, but the steps of an inner loop stay together, with what cuts and joins their tensors."""
     owner = {o: one.roll.loop for one in inner for nodes in (*one.steps, one.movers)
              for n in nodes for o in n.outputs}
 

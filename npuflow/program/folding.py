@@ -36,7 +36,7 @@ from npuflow.program.repeats import (
 
 FAR = 1 << 14                             # counts from which on a 0 is no longer surely over
 LAG = 4                                   # rounds behind, of a queue that a command does not wait for
-CLOSE = 1 << 13                           # commands behind, of a queue that a round of blocks does not wait for
+CLOSE = 1 << 13                           # commands behind, of a queue that no wait of such a round names
 SAVED = 8                                 # commands that a block must save
 LONGEST = 512                             # commands of a block of tiles
 _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
@@ -97,8 +97,8 @@ def _inner_folded(
         done, more = one.end, more + (one.count - 2) * own[one.first]
     found.append(later(words[done:], more))
     others = [
-        replace(one, first=int(place[one.first]), length=int(place[one.first + one.length] - place[one.first]))
-        for one in loops if one not in inner
+        replace(one, first=int(first), length=int(second - first)) for one in loops if one not in inner
+        for first, second in [place[[one.first, one.first + one.length]]]
     ]
     return np.concatenate(found), others
 

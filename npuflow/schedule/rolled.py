@@ -134,10 +134,10 @@ def last_of_rounds(graph: Graph) -> dict[str, str]:
     }
 
 
-def decided_by(twins: Mapping[str, str], value: str) -> int:
+def depth(twins: Mapping[str, str], value: str) -> int:
     """How many values decide one after the other whether a value stays: in nested loops two may."""
     twin = twins.get(value)
-    return 0 if twin is None else 1 + decided_by(twins, twin)
+    return 0 if twin is None else 1 + depth(twins, twin)
 
 
 def _all_mirrored(graph: Graph, loops: Sequence[RolledLoop]) -> dict[str, str]:

@@ -60,7 +60,7 @@ class Quantized(
         return written_out(self.graph)
 
     def flat(self) -> Graph:
-        """The graph without nested loops, one of two is written out: what plans have where they do not nest."""
+        """The graph without nested loops: one of two is written out."""
         return unnested(self.graph)
 
     @property
