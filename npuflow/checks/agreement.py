@@ -125,7 +125,7 @@ class _Step:
 
 def _told(graph: Graph, program: Program) -> Iterator[tuple[str, str, _Step]]:
     """The tensors to compare: a value of the graph, its name in the program, and the step."""
-    inner = {v: (loop,) for loop in loops(graph) for v in _body(graph, loop)}
+    inner: dict[str, tuple[Loop, ...]] = {v: (loop,) for loop in loops(graph) for v in _body(graph, loop)}
     inner |= {v: (one, loop) for loop in loops(graph) for one in loop.inner for v in _body(graph, one)}
     known = program.meta["values"].keys() | program.taps.values.keys()
     for node in graph.nodes:

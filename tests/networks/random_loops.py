@@ -336,16 +336,14 @@ def differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], bool]:
         return [], False
     found = list(float_differences(one))
     graph = quantised(one)
-    whole = has_loops(graph) and all(
-        graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes
-    )
+    whole = has_loops(graph) and all(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes)
     return found + list(integer_differences(one, graph, whole)), whole
 
 
 def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], str]:
-    """What differs of the program of a seed, hazards among it; and whether it is "rolled", or "straight": its
-    loops are written out; "paired": two of them run as one, too; "unfit": it has no plan; or "host": no loop
-    of it runs on the NPU."""
+    """What differs of the program of a seed, hazards among it; and whether it is "rolled", "nested" with some
+    steps of loops in loops, or "straight": its loops are written out; "paired": two of them run as one, too;
+    "unfit": it has no plan; or "host": no loop of it runs on the NPU."""
     one = drawn(seed)
     if one is None:
         return [], "host"
@@ -358,8 +356,8 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
     for form in (*nested, few, written_out(graph)):
         wrong = _program_differences(one, graph, form)
         if wrong is not None:
-            kind = "rolled" if form.rolls else "straight"
-            kind = "nested" if any(roll.outer for roll in form.rolls) else kind
+            inner = any(roll.outer for roll in form.rolls)
+            kind = "nested" if inner else "rolled" if form.rolls else "straight"
             return [*wrong, *(beside or ())], kind if beside is None else "paired"
     return [], "unfit"
 

@@ -342,8 +342,7 @@ def _program(
             graph, out.loops.lengths, [v for v in cleared(graph, out.loops.loops) if v in values]
         ),
         "data_bytes": max([data.layout.total, *(at + WORD for at, _ in out.loops.lengths.values())]),
-        "const_bytes": len(const),
-        "local_bytes": target.memory.local_bytes,
+        "const_bytes": len(const), "local_bytes": target.memory.local_bytes,
         "memory": {
             "lives": [[v.name, data.layout.addresses[v.name], v.size, v.first, v.last] for v in data.lives],
             "bound": data.layout.bound,
