@@ -280,7 +280,7 @@ def _by_products(graph: Graph, units: Sequence[Sequence[Node]]) -> list[Sequence
 
 
 def _in_units(inner: Sequence[_InnerSteps]) -> StepOrder:
-    """The same order, but the steps of an inner loop stay together, with what cuts and joins their tensors."""
+    """The same order, but the steps of an inner loop stay together, and what cuts and joins their tensors."""
     owner = {o: one.roll.loop for one in inner for nodes in (*one.steps, one.movers)
              for n in nodes for o in n.outputs}
 
