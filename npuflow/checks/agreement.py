@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import model_inputs, of_program
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import LEAVES, loops
+from npuflow.ir.loops import LEAVES, Loop, loops, side_of
 from npuflow.ir.types import Array
 from npuflow.ir.unroll import step_name, unnested
 from npuflow.program.container import Program, instances_of
@@ -60,7 +62,7 @@ def compare(
 
     A tensor that the simulator shows nothing of has a check with 0 elements. Of a loop's body there are
     checks of the steps that the program shows, of loops in each other as a plan has them: see `unnested`."""
-    graph = unnested(graph)
+    graph = graph if program.meta.get("nested") else unnested(graph)
     alone = bool(program.meta.get("indices"))       # what taps show is of samples at one index
     runner = ProgramRunner(program, batch=1 if alone else max(1, min(8, len(feeds))))
     reference = Interpreter(graph, numerics)
@@ -123,26 +125,31 @@ class _Step:
 
 def _told(graph: Graph, program: Program) -> Iterator[tuple[str, str, _Step]]:
     """The tensors to compare: a value of the graph, its name in the program, and the step."""
-    inner = {
-        o: loop for loop in loops(graph) for i in loop.nodes for o in graph.nodes[i].outputs
-        if graph.nodes[i].op.border_of_loop not in LEAVES
-    }
+    inner: dict[str, tuple[Loop, ...]] = {v: (loop,) for loop in loops(graph) for v in _body(graph, loop)}
+    inner |= {v: (one, loop) for loop in loops(graph) for one in loop.inner for v in _body(graph, one)}
     known = program.meta["values"].keys() | program.taps.values.keys()
     for node in graph.nodes:
         for value in filter(None, node.outputs):
             if graph.values[value].quant is None and value not in graph.outputs:
                 continue
-            loop = inner.get(value)
-            if loop is None:
+            within = inner.get(value)
+            if within is None:
                 yield value, value, _Step()
                 if value not in known:
                     yield from _in_chunks(graph, program, value)
                 continue
             shape = graph.type(value).shape
-            for k in range(loop.steps):
-                name = step_name(graph, value, k)
+            for k, steps in enumerate(product(*(range(loop.steps) for loop in within[::-1]))):
+                name = reduce(partial(step_name, graph), steps[::-1], value)
                 if name in known:
                     yield value, name, _Step(shape, k * (shape[0] if shape else 1))
+
+
+def _body(graph: Graph, loop: Loop) -> Iterator[str]:
+    """The values of a loop's steps, and those of loops in it."""
+    for node in (graph.nodes[i] for i in loop.nodes):
+        if side_of(node, loop) not in LEAVES:
+            yield from filter(None, node.outputs)
 
 
 def _in_chunks(graph: Graph, program: Program, value: str) -> Iterator[tuple[str, str, _Step]]:

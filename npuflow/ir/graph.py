@@ -59,6 +59,7 @@ class Roll:
     later: Mapping[str, str] = field(default_factory=dict)
     counted: CountedSteps | None = None        # which steps a run has; others change nothing
     core: LoopCore | None = None               # the core that runs it; None: its groups are on any
+    outer: str = ""                       # the loop of whose step this one is a part, as a roll has its name
 
     @property
     def regular(self) -> bool:

@@ -93,6 +93,7 @@ class LoopWriter:
     cuts: set[str] = field(default_factory=set)           # parts that are cut out where they are read
     begun: int = 0                        # of the nodes those that move constants, the first ones
     moved: dict[str, str] = field(default_factory=dict)    # constants where activations are
+    names: dict[str, list[dict[str, str]]] = field(default_factory=dict)   # by loop those of values, by step
     outer: Loop | None = None            # the loop in whose body another one is written out
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ class LoopWriter:
         written: list[list[Node]] = []
         made: list[dict[str, str]] = []
         for k, step in enumerate(steps):
-            names, begin = dict(held), len(self.nodes)
+            names, begin = dict(held), len(self.nodes) - self.begun
             names.update((part, found[k]) for part, found in parts.items())
             for node in nodes:
                 side = side_of(node, loop)
@@ -139,7 +140,8 @@ class LoopWriter:
             held = {one.now: names.get(one.following, given[one.now]) for one in loop.carried}
             for one in as_entered(self.source, loop) if rounds else ():
                 made[-1][one.last] = held[one.now] = self.copy(nodes[0], held[one.now], one.last, step)
-            written.append(self.nodes[begin:])
+            written.append(self.nodes[begin + self.begun :])
+        self.names[loop.name] = made
         if rounds:
             lead, last = len(steps) - 2 * ROUND - 1, loop.steps - 1 - ROUND
             later = {

@@ -15,10 +15,11 @@ from npuflow.kernels.opcode import Simulated
 @OPCODES.entry
 class RepeatOpcode(Simulated):
     """The sequencer issues the block `count` times: the `length` commands behind the ADVANCE commands, of
-    which `advances` follow this one. In round i, counted from 0, every wait of the block that is not 0 is
-    higher by i times the commands that the block has in that queue, and a word that an ADVANCE names by i
-    times its step. It takes no time of any queue, and no queue counts it: what is behind it waits for the
-    commands of all rounds. A block may hold other blocks, which hold none.
+    which `advances` follow this one. In round i, counted from 0, every wait that the block has is higher by i
+    times the commands that the block has in that queue, and a word that an ADVANCE names by i times its step.
+    A wait of 0 in the file is none in all rounds; one that becomes 0 modulo 2^16 goes on. It takes no time of
+    any queue, and no queue counts it: what is behind it waits for the commands of all rounds. A block may
+    hold other blocks, which hold none.
 
     Where `most` is not 0, `count` is the most rounds, and the number of steps n, at most `most`, is the
     unsigned 32-bit integer at byte `address` of DATA, which is there before the program starts and which

@@ -195,7 +195,7 @@ def _grouped(
 def _read_by_loops(graph: Graph) -> dict[int, Sequence[str]]:
     """By node of a loop, or of the steps that stand for one: what all of it reads of the outside."""
     found: dict[int, Sequence[str]] = {n: loop.inputs for loop in loops(graph) for n in loop.nodes}
-    for roll in graph.rolls:
+    for roll in (roll for roll in graph.rolls if not roll.outer):
         numbers = [n for step in roll.steps for n in step]
         own = {o for n in numbers for o in graph.nodes[n].outputs}
         read = tuple({v: None for n in numbers for v in graph.nodes[n].inputs if v and v not in own})

@@ -116,7 +116,7 @@ def _reading(words: Words) -> Iterator[tuple[int, Command, int]]:
             continue
         first = at + 1 + command.number("advances")
         at = first + command.number("length")
-        length = len(expanded(words[first:at]))
+        length = len(expanded(words[first:at], command.core))
         if command.number("most"):
             yield start, command, length
         start += length * (1 if _indexed(command) else command.number("count"))

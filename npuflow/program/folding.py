@@ -8,6 +8,7 @@ stand one after the other, and refuses where one is not the other with addresses
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from npuflow.program.repeats import (
     by_queue,
     differing,
     expanded,
+    has_repeats,
     head,
     later,
     packed,
@@ -34,6 +36,7 @@ from npuflow.program.repeats import (
 
 FAR = 1 << 14                             # counts from which on a 0 is no longer surely over
 LAG = 4                                   # rounds behind, of a queue that a command does not wait for
+CLOSE = 1 << 13                           # commands behind, of a queue that no wait of such a round names
 SAVED = 8                                 # commands that a block must save
 LONGEST = 512                             # commands of a block of tiles
 _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
@@ -41,25 +44,88 @@ _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
 
 def folded(words: Words, loops: Sequence[Rounds], core: int = 0) -> Words:
     """The commands with each loop's two rounds as a block; a FitError where they are not alike.
-    `loops` in the order of the commands."""
-    if not any(loop.length for loop in loops):
+    `loops` in the order of the commands; one may lie in each round of another one."""
+    loops = [one for one in loops if one.length]
+    if not loops:
         return words
+    for loop in (one for one in loops if one.count * one.size > MOST):
+        raise FitError(
+            f'the loop "{loop.loop}" has {loop.count} rounds of {loop.size} commands, more than {MOST}',
+            hint="fewer steps a run; [model] state keeps what is carried from run to run",
+            code="NF-FIT-014",
+        )
+    words, loops = _inner_folded(words, loops, core)
     found: list[Words] = []
     done, more = 0, np.zeros(WAIT_SLOTS, np.int64)        # commands by queue of rounds that are not here
-    for loop in (one for one in loops if one.length):
+    inner = more                                          # of them those of loops in the rounds of others
+    for loop in loops:
         second = loop.first + loop.length
-        found.append(_past(tiles_folded(later(words[done : loop.first], more), core), more, core))
-        own = by_queue(words[loop.first : second])
-        if loop.count * loop.length > MOST:
-            raise FitError(
-                f'the loop "{loop.loop}" has {loop.count} rounds of {loop.length} commands, more than {MOST}',
-                hint="fewer steps a run; [model] state keeps what is carried from run to run",
-                code="NF-FIT-014",
-            )
+        front = tiles_folded(later(words[done : loop.first], more), core)
+        found.append(_past(front, more + inner, core))
+        own = by_queue(expanded(words[loop.first : second], core))
         found += _block(words, loop, more, core)
+        inner = inner + 2 * (own - _here(words[loop.first : second]))
         done, more = second + loop.length, more + (loop.count - 2) * own
-    found.append(_past(tiles_folded(later(words[done:], more), core), more, core))
+    found.append(_past(tiles_folded(later(words[done:], more), core), more + inner, core))
     return np.concatenate(found)
+
+
+def _inner_folded(
+    words: Words, loops: Sequence[Rounds], core: int
+) -> tuple[Words, list[Rounds]]:
+    """The commands with the loops in rounds of others as blocks, and where the others' rounds lie then. What
+    counts behind them are is in these commands, which have two rounds of the others."""
+    inner = [
+        one for one in loops
+        if any(o.first <= one.first < o.end and o.length > one.length for o in loops)
+    ]
+    if not inner:
+        return words, list(loops)
+    own = {one.first: by_queue(words[one.first : one.first + one.length]) for one in loops}
+    total = by_queue(words)
+    for one in inner:
+        total += (one.count - 2) * own[one.first]
+    for one in (one for one in loops if one not in inner):
+        within = (i for i in inner if one.first <= i.first < one.first + one.length)
+        total += (one.count - 2) * sum(((i.count - 2) * own[i.first] for i in within), own[one.first])
+    found, place = list[Words](), np.arange(len(words) + 1)
+    done, more = 0, np.zeros(WAIT_SLOTS, np.int64)
+    for one in inner:
+        block = _block(words, one, more, core, total)
+        found += [later(words[done : one.first], more), *block]
+        place[one.end :] += sum(map(len, block[1:]), len(block[0])) - 2 * one.length
+        done, more = one.end, more + (one.count - 2) * own[one.first]
+    found.append(later(words[done:], more))
+    others = [
+        replace(one, first=int(first), length=int(second - first)) for one in loops if one not in inner
+        for first, second in [place[[one.first, one.first + one.length]]]
+    ]
+    return np.concatenate(found), others
+
+
+def _here(words: Words) -> Ints:
+    """How many commands of each queue stand here, once each."""
+    codes = [opcodes()[name].code for name in (REPEAT, ADVANCE)]
+    return by_queue(words[~np.isin(words[:, 0] & 0xFF, codes)])
+
+
+def _before(words: Words, core: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """How many commands of each queue come before each of these, in the first round of blocks; and which of
+    these are in blocks."""
+    found, inside = np.zeros((len(words), WAIT_SLOTS), np.int64), np.zeros(len(words), bool)
+    at, had = 0, np.zeros(WAIT_SLOTS, np.int64)
+    while at < len(words):
+        end, count, first = at + 1, 1, at
+        if words[at, 0] & 0xFF == opcodes()[REPEAT].code:
+            head = decode(words[at])
+            first = at + 1 + head.number("advances")
+            end, count = first + head.number("length"), head.number("count")
+            inside[at:end] = True
+        one = np.eye(WAIT_SLOTS, dtype=np.int64)[(words[first:end, 0] >> 8 & 0xFF).astype(np.int64)]
+        found[at:end] = had
+        found[first:end] += np.cumsum(one, axis=0) - one
+        at, had = end, had + count * one.sum(0)
+    return found, inside
 
 
 def _past(words: Words, before: Ints, core: int) -> Words:
@@ -84,24 +150,31 @@ def _past(words: Words, before: Ints, core: int) -> Words:
     return made
 
 
-def _block(words: Words, loop: Rounds, more: Ints, core: int) -> list[Words]:
+def _block(words: Words, loop: Rounds, more: Ints, core: int, most: Ints | None = None) -> list[Words]:
     """All rounds of a loop: a REPEAT and the first round, with waits that hold for all. `more`: commands that
-    queues have had beside those that are here."""
+    queues have had beside those that are here. `most`: of a loop in another one, how many they have in the
+    whole program: its block is in a block."""
     second = loop.first + loop.length
     a, b = words[loop.first : second], words[second : second + loop.length]
-    if (a[:, 0] != b[:, 0]).any():
+    if len(a) != len(b) or (a[:, 0] != b[:, 0]).any():
         raise differing(loop.loop, "a round has other commands than the one before it")
-    own, steps = by_queue(a), list(_going(a, b, loop))
-    wanted, before = _wanted(words, loop), by_queue(words[: loop.first])
+    own, steps = by_queue(expanded(a, core)), list(_going(a, b, loop))
+    wanted, before = _wanted(words, loop, core), by_queue(expanded(words[: loop.first], core))
     start, needed = before + more, wanted > np.iinfo(np.int64).min
     # where counts pass 2^16, a count of 0 would be taken for one that is yet to come
-    waits = needed | (start + loop.count * own >= FAR)
-    behind = start - LAG * own
+    waits = needed | ((start + loop.count * own if most is None else most) >= FAR)
+    behind, inside = start - LAG * own, np.zeros(len(a), bool)
+    if has_repeats(a):
+        place, inside = _before(a, core)
+        behind = np.where(LAG * own > CLOSE, start + place - CLOSE, behind)
+        waits &= ~np.isin(a[:, 0] & 0xFF, [opcodes()[name].code for name in (REPEAT, ADVANCE)])[:, None]
     behind -= behind & 0xFFFF == 0
     asked = np.where(needed, wanted + start, np.where(waits, behind, 0))
     found, block, count = list[Words](), a.copy(), loop.count
     # a count of 0 stays 0 in a block: a round that waits for one stands in front of it
-    while count and (waits & (own > 0) & (asked & 0xFFFF == 0)).any():
+    while count and (zeros := waits & (own > 0) & (asked & 0xFFFF == 0)).any():
+        if most is not None or zeros[inside].any():
+            raise differing(loop.loop, "a block in a block would wait for a count that 16 bits have as 0")
         block[:, 2:HEADER_WORDS] = packed(asked)
         found.append(block.copy())
         for command, word, step in steps:
@@ -121,14 +194,19 @@ def _read(loop: Rounds, count: int) -> Mapping[str, int]:
     return {**loop.read, "before": before, "least": min(count, max(0, 2 - front))}
 
 
-def _wanted(words: Words, loop: Rounds) -> Ints:
+def _wanted(words: Words, loop: Rounds, core: int) -> Ints:
     """The counts that commands of a round wait for, from its beginning on, as either round asks; the least
     number where neither does."""
     none, found = np.iinfo(np.int64).min, []
     for k in range(2):
         first = loop.first + k * loop.length
-        waits = waits_of(words[first : first + loop.length])
-        found.append(np.where(waits > 0, waits - by_queue(words[:first]), none))
+        own = words[first : first + loop.length]
+        waits, begin = waits_of(own), by_queue(expanded(words[:first], core))
+        wanted = waits - begin
+        if has_repeats(words):            # whose counts may pass 2^16; none is behind the command
+            place, _ = _before(own, core)
+            wanted = place - (place - wanted & 0xFFFF)
+        found.append(np.where(waits > 0, wanted, none))
     return np.maximum(*found)
 
 
@@ -175,7 +253,7 @@ def _folded_once(words: Words, core: int) -> Words:
     at, kinds, going = 0, *_kinds(words)
     ends = _ends(words)
     while at < len(words):
-        best = _run(words, kinds, going, at, ends) if at in ends else None
+        best = _run(words, kinds, going, at, ends, core) if at in ends else None
         if best is None:
             found.append(words[at : at + 1])
             at += 1
@@ -226,7 +304,7 @@ def _steps(
 
 
 def _run(
-    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, ends: set[int]
+    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, ends: set[int], core: int
 ) -> tuple[int, int] | None:
     """The block that begins at a command and saves most: its length and how many rounds of it follow each
     other; None where none saves enough."""
@@ -236,7 +314,7 @@ def _run(
         length = other - at
         if kinds[at:other] != kinds[other : other + length]:
             continue
-        count, own = 2, by_queue(expanded(words[at:other]))
+        count, own = 2, by_queue(expanded(words[at:other], core))
         while _alike(words, kinds, going, (at, length), count, own):
             count += 1
         count -= not _alike(words, kinds, going, (at, length), 1, own)

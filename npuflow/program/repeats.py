@@ -33,7 +33,8 @@ class Rounds:
     """Where a loop's two rounds lie among a core's commands: from `first` on `length` commands, and as many
     behind them; and how many rounds there are in all. `tensors`: of all steps, by first and last byte, and by
     how much a round goes on in each: no other address changes. `loop`: its name. `read`: fields of a REPEAT
-    whose rounds are read; none where they are constant."""
+    whose rounds are read; none where they are constant. `more`: commands of a round beside these, of rounds
+    of loops in it."""
 
     first: int
     length: int
@@ -41,6 +42,17 @@ class Rounds:
     tensors: tuple[tuple[int, int, int], ...] = ()
     loop: str = ""
     read: Mapping[str, int] = field(default_factory=dict)
+    more: int = 0
+
+    @property
+    def size(self) -> int:
+        """Commands of a round in all."""
+        return self.length + self.more
+
+    @property
+    def end(self) -> int:
+        """Behind both rounds."""
+        return self.first + 2 * self.length
 
 
 def differing(loop: str, why: str) -> FitError:
@@ -58,11 +70,13 @@ def has_repeats(words: Words) -> bool:
 
 
 def expanded(
-    words: Words, core: int = 0, depth: int = DEPTH, steps: Mapping[int, int] = ALL_ROUNDS
+    words: Words, core: int = 0, depth: int = DEPTH, steps: Mapping[int, int] = ALL_ROUNDS,
+    asked: Ints | None = None,
 ) -> Words:
     """The commands of all rounds; a ModelError that names the REPEAT which says what cannot be. `depth`: how
     deep blocks may lie in each other. `steps`: what memory holds at an address where a REPEAT reads it; where
-    nothing is said, the most rounds run."""
+    nothing is said, the most rounds run. `asked`: which commands of a round wait for which queue, where they
+    are those of a block."""
     if not has_repeats(words):
         return words
     _need(depth > 0, f"blocks lie more than {DEPTH} deep in each other", 0, core)
@@ -87,7 +101,8 @@ def expanded(
         advances = advances_of(words, at, first, end - first, core)
         _need(most * len(one) <= MOST, f"{most} rounds of {len(one)} commands are more than {MOST} in all",
               at, core)
-        found.append(_rounds(block, one, np.asarray(turns, np.int64), advances, (core, depth)))
+        waiting = waits_of(block) > 0 if asked is None else asked[first:end]
+        found.append(_rounds(block, one, np.asarray(turns, np.int64), advances, waiting, (core, depth)))
         at, fewer = end, fewer + (most - len(turns)) * by_queue(one)
     return np.concatenate(found)
 
@@ -124,19 +139,21 @@ def advances_of(
 
 
 def _rounds(
-    block: Words, one: Words, turns: Ints, advances: Iterator[tuple[int, int, int]], place: tuple[int, int]
+    block: Words, one: Words, turns: Ints, advances: Iterator[tuple[int, int, int]], asked: Ints,
+    place: tuple[int, int],
 ) -> Words:
-    """Rounds of a block: `turns`, how often words of each have gone on. `one`: the commands of a round."""
+    """Rounds of a block: `turns`, how often words of each have gone on. `one`: the commands of a round;
+    `asked`: which commands of the block wait for which queue."""
     count, (core, depth) = len(turns), place
     made = np.repeat(block[None], count, axis=0)
     for command, word, step in advances:
         made[:, command, word] = (made[:, command, word].astype(np.int64) + turns * step) & 0xFFFFFFFF
     waits = waits_of(block)
-    every = np.where(waits > 0, waits + np.arange(count)[:, None, None] * by_queue(one), 0)
+    every = np.where(asked, waits + np.arange(count)[:, None, None] * by_queue(one), 0)
     made[:, :, 2:HEADER_WORDS] = packed(every)
     if one is block or not count:
         return made.reshape(-1, WORDS)
-    return np.concatenate([expanded(each, core, depth - 1) for each in made])
+    return np.concatenate([expanded(each, core, depth - 1, asked=asked) for each in made])
 
 
 def waits_of(words: Words) -> Ints:

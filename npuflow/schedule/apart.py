@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.rolled import RolledLoop
+from npuflow.schedule.nested import RolledLoop, runs_of
 from npuflow.schedule.time import ScheduleTime
 
 Together = tuple[int, str]                # the segment of such loops, and what they share
@@ -61,16 +61,17 @@ def lasting(
 def cycles_of_rounds(time: ScheduleTime, loops: Sequence[RolledLoop], frames: Sequence[Frame]) -> float:
     """Cycles that rounds add which are not written out. Of loops that run at the same time those count that
     the last one ends later."""
-    more, ends = 0.0, dict[Together, list[tuple[float, float]]]()
+    alone, ends = list[RolledLoop](), dict[Together, list[tuple[float, float]]]()
     for loop in loops:
         own = together(frames[loop.second[0]]) if loop.second else None
         if own is None:
-            more += sum(loop.extra * time.spans[g] for g in loop.second)
+            alone.append(loop)
             continue
         before, behind, last = (
             max(time.ends[g] for g in groups) for groups in (loop.first, loop.second, _all(loop))
         )
         ends.setdefault(own, []).append((last, last + loop.extra * (behind - before)))
+    more = sum((runs - 1) * time.spans[g] for g, runs in runs_of(alone).items())
     return more + sum(max(e for _, e in own) - max(e for e, _ in own) for own in ends.values())
 
 

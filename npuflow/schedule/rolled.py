@@ -9,7 +9,8 @@ places in turn, so that a step never writes over what it still reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 
 from npuflow.base.errors import FitError
@@ -30,47 +31,13 @@ from npuflow.schedule.local import (
     shared_slots,
 )
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.nested import RolledLoop as RolledLoop
+from npuflow.schedule.nested import by_depth, merged, own_groups
 from npuflow.schedule.round_loads import turns_of, with_round_loads
 from npuflow.schedule.staying import Staying, candidates, chosen, with_staying
 
 USES = 4                                  # of constants in steps, from which on they may stay
 APART = 2                                 # parts for which a buffer's bytes are not used again, at most
-
-
-@dataclass(frozen=True)
-class RolledLoop:
-    """A loop in a plan: the groups of each step that the graph has, by number. `homes`: values of the second
-    round by those of the first in whose places they lie; what the first hands on lies where the step that
-    leads in put it. `passed`: values that a step hands to the next."""
-
-    roll: Roll
-    groups: tuple[tuple[int, ...], ...]
-    homes: Mapping[str, str]
-    passed: frozenset[str]
-    mirror: Mapping[str, str]             # values of the second round by those of the first
-
-    @property
-    def extra(self) -> int:
-        """Rounds that are run beside the two that the graph has."""
-        return self.roll.rounds - 2
-
-    @property
-    def first(self) -> tuple[int, ...]:
-        """The groups of the first round."""
-        return self._round(0)
-
-    @property
-    def second(self) -> tuple[int, ...]:
-        return self._round(1)
-
-    def _round(self, k: int) -> tuple[int, ...]:
-        at = self.roll.lead + ROUND * k
-        return tuple(g for step in self.groups[at : at + ROUND] for g in step)
-
-    @property
-    def twins(self) -> Mapping[int, int]:
-        """Groups of the second round by those of the first."""
-        return dict(zip(self.second, self.first, strict=True))
 
 
 def rolled_loops(
@@ -167,6 +134,12 @@ def last_of_rounds(graph: Graph) -> dict[str, str]:
     }
 
 
+def depth(twins: Mapping[str, str], value: str) -> int:
+    """How many values decide one after the other whether a value stays: in nested loops two may."""
+    twin = twins.get(value)
+    return 0 if twin is None else 1 + depth(twins, twin)
+
+
 def _all_mirrored(graph: Graph, loops: Sequence[RolledLoop]) -> dict[str, str]:
     """What second rounds make, and the parts of tensors that they read, by those of the first."""
     made = {v: twin for loop in loops for v, twin in loop.mirror.items()}
@@ -254,13 +227,42 @@ def lay_rolled(
     """Addresses in local memory, the same for both rounds; None where there is no room."""
     (lives, movable), moments = lives_of(frames, kept, machine), all_moments(frames)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
+    own, home = list(lives), list[Callable[[str], str]]()
+    for some in by_depth(loops):
+        home.append(_home(frames[0].topology.graph, some))
+        own = merged(own, home[-1], frozenset(v for loop in some for v in loop.passed))
+    places = {life.name: reduce(lambda name, to: to(name), home, life.name) for life in lives}
+    at = _starts(moments, loops)
+    starts = {life.name: life.first for life in own}
+    free = {name: max(first, at(starts[name])) for name, first in movable.items() if name in starts}
+    longer = _longer(frames, own, moments, loops, early)
+    uneven = any(_uneven(frames[0].topology.graph, loop.roll) for loop in loops)
+    tried = candidates(frames, moments, USES, uneven)
+    staying = _staying(tried, own, free, longer, at, (limit, align), method)
+    found, every, sooner = staying or (laid(own, free, limit, align, LOOK, method), own, free)
+    if found is None:
+        return None
+    steps = [(one.roll, one.groups) for one in loops if early and not one.roll.outer]
+    for turns in turns_of(frames, steps, moments, machine):
+        found, every = with_round_loads(found, (every, sooner), frames, turns, machine, method)
+    addresses = dict(found.layout.addresses)
+    addresses |= {name: addresses[place] for name, place in places.items() if place in addresses}
+    if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
+        return None
+    rounds = {g for loop in loops for g in (*loop.first, *loop.second)}
+    # several cores load a block together, which a cut one could not be
+    cutting = frozenset(range(len(frames))) - rounds if early and machine.compute.cores == 1 else ()
+    layout = Layout(addresses, found.layout.total, found.layout.bound)
+    return replace(found, layout=layout, cutting=cutting)
+
+
+def _home(graph: Graph, loops: Sequence[RolledLoop]) -> Callable[[str], str]:
+    """In the place of which item one lies, in loops none of which is nested in another of them."""
     twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
     homes = {v: home for loop in loops for v, home in loop.homes.items()}
-    mirror = _all_mirrored(frames[0].topology.graph, loops)
-    passed = frozenset(v for loop in loops for v in loop.passed)
+    mirror = _all_mirrored(graph, loops)
 
     def home(name: str) -> str:
-        """The item in whose place one lies."""
         item, _, slot = name.rpartition("/")
         if item.startswith("kept."):
             value = item.removeprefix("kept.")
@@ -272,39 +274,7 @@ def lay_rolled(
             rest = f"held.{mirror.get(value, value) if group != int(number) else value}"
         return f"{group}.{rest}/{slot}"
 
-    merged: dict[str, Lifetime] = {}
-    for life in lives:
-        name = home(life.name)
-        known = merged.get(name)
-        if known is None:
-            merged[name] = replace(life, name=name)
-        elif life.name.removeprefix("kept.").rpartition("/")[0] in passed:
-            merged[name] = replace(
-                known, size=max(known.size, life.size), first=min(known.first, life.first),
-                last=max(known.last, life.last),
-            )
-    at = _starts(moments, loops)
-    own = list(merged.values())
-    free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
-    longer = _longer(frames, own, moments, loops, early)
-    uneven = any(_uneven(frames[0].topology.graph, loop.roll) for loop in loops)
-    tried = candidates(frames, moments, USES, uneven)
-    staying = _staying(tried, own, free, longer, at, (limit, align), method)
-    found, every, sooner = staying or (laid(own, free, limit, align, LOOK, method), own, free)
-    if found is None:
-        return None
-    steps = [(one.roll, one.groups) for one in loops if early]
-    for turns in turns_of(frames, steps, moments, machine):
-        found, every = with_round_loads(found, (every, sooner), frames, turns, machine, method)
-    addresses = dict(found.layout.addresses)
-    addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
-    if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
-        return None
-    rounds = {g for loop in loops for g in (*loop.first, *loop.second)}
-    # several cores load a block together, which a cut one could not be
-    cutting = frozenset(range(len(frames))) - rounds if early and machine.compute.cores == 1 else ()
-    layout = Layout(addresses, found.layout.total, found.layout.bound)
-    return replace(found, layout=layout, cutting=cutting)
+    return home
 
 
 def _staying(
@@ -360,7 +330,10 @@ def _loaded_early(
     """The lives where what a round loads has bytes of its own in the whole round: it is loaded as soon as the
     round before has read it, and nobody waits for it. `ahead`: so has what its first parts make, which the
     next round may make while the last parts of this one run."""
-    ends = [(loop.first, moments[loop.first[0]][0], moments[loop.first[-1]][-1]) for loop in loops]
+    ends = [
+        (own, moments[loop.first[0]][0], moments[loop.first[-1]][-1])
+        for loop, own in zip(loops, own_groups(loops), strict=True)
+    ]
     spans = {g: (first, last) for groups, first, last in ends for g in groups}
     loaded = dict[str, int]()
     for g, frame in ((g, frames[g]) for g in spans if not frames[g].moves):

@@ -18,6 +18,7 @@ from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.nested import runs_of
 from npuflow.schedule.rolled import RolledLoop, alike, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.coarse import end_of
@@ -58,7 +59,7 @@ def scheduled(
         return None
     if not replay:
         cycles = sum(g.costs.cycles for g in finalist.groups)
-        cycles += sum(loop.extra * finalist.groups[g].costs.cycles for loop in loops for g in loop.second)
+        cycles += sum((n - 1) * finalist.groups[g].costs.cycles for g, n in runs_of(loops).items())
         return replace(finalist, cycles=cycles, moved=0.0, replayed=False)
     schedule = schedule_of(frames, local, machine, places(topology, frames))
     if not alike(schedule, loops):
@@ -70,7 +71,7 @@ def scheduled(
         if span > tuned.STARVED * work + tuned.STARVED_CYCLES
     )
     moved = sum(t.bytes for t in found.terms)
-    moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
+    moved += sum((n - 1) * found.terms[g].bytes for g, n in runs_of(loops).items())
     cycles = found.cycles + cycles_of_rounds(found, loops, frames)
     return replace(finalist, cycles=cycles, moved=moved, starved=starved)
 

@@ -14,7 +14,7 @@ from npuflow.schedule.geometry import Uncuttable, inside
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.local import lay_local, widened
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.rolled import last_of_rounds
+from npuflow.schedule.rolled import depth, last_of_rounds
 from npuflow.search.canonical import Cost, Cutting, Known, Memo, Stretches, Subgraph
 from npuflow.search.cuts import GroupCandidate, cheapest
 from npuflow.search.finalists import Finalist
@@ -246,7 +246,7 @@ class Fuser:
         keys = {v: (v not in self.forced, -size, v) for size, v, _, _ in crossing}
         # one of a round's last step comes behind that of the step before it, which decides for both
         turns = {v: max(own, keys.get(self.twins.get(v, v), own)) for v, own in keys.items()}
-        for _, value, first, last in sorted(crossing, key=lambda c: (turns[c[1]], c[1] in self.twins)):
+        for _, value, first, last in sorted(crossing, key=lambda c: (turns[c[1]], depth(self.twins, c[1]))):
             trial = self._with(chosen, frozenset(kept | {value}), value, first, held[first : last + 1])
             if trial is None and value in self.forced:
                 lost.append(value)

@@ -56,6 +56,7 @@ class TilingPlan:
     apart: int = 1            # of one with such loops each on one of so many cores
     early: bool = False       # whether a loop's rounds load constants of what follows it
     by_step: tuple[str, ...] = ()   # products in front of loops, by their results, that loops make
+    nested: bool = False      # of one that has some steps of loops in some steps of others
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
 
     @property

@@ -67,7 +67,7 @@ def layers(
     quantized: Quantized, effort: Effort, hardware: PricedMachine, numerics: Numerics
 ) -> Iterator[tuple[str, SubgraphCost]]:
     """Every layer and run of point-wise followers that may be tiled as one."""
-    graph = to_plan(quantized.graph)
+    graph = to_plan(quantized.graph, nested=True)
     machine = hardware.machine(fits_shared(graph, hardware.memory))
     planner, found, asked = Planner(graph, machine, numerics, effort.level), {}, 0
     for one in planner.candidates():
@@ -94,7 +94,7 @@ def runs(
     """From each part of the network the longest run of parts that a group may hold."""
     if effort.level < FUSING:
         return
-    graph = to_plan(quantized.graph)
+    graph = to_plan(quantized.graph, nested=True)
     machine = hardware.machine(fits_shared(graph, hardware.memory))
     planner = Planner(graph, machine, numerics, effort.level, _all(tiles))
     parts = planner.groups()

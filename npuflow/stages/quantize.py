@@ -30,11 +30,14 @@ from npuflow.tune.correct.caches import no_cache
 from npuflow.tune.improve import Trial, summary
 
 
-def to_plan(graph: Graph, whole: bool = False, paired: bool = False, cores: int = 1) -> Graph:
+def to_plan(
+    graph: Graph, whole: bool = False, paired: bool = False, cores: int = 1, nested: bool = False
+) -> Graph:
     """The form of a quantised graph that is planned and becomes commands: of loops the steps that stand for
     all, or `whole` all steps. `paired`: loops that may run beside each other are one; `cores`: each is on one
-    of so many. Caches are read where they lie."""
-    return reading_caches(written_out(graph) if whole else rolled(graph, paired, cores))
+    of so many; `nested`: of nested loops some steps of both, where that is possible. Caches are read where
+    they lie."""
+    return reading_caches(written_out(graph) if whole else rolled(graph, paired, cores, nested))
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Quantized(
         return written_out(self.graph)
 
     def flat(self) -> Graph:
-        """The graph without nested loops, which plans do not support."""
+        """The graph without nested loops: one of two is written out."""
         return unnested(self.graph)
 
     @property

@@ -30,6 +30,7 @@ from npuflow.stages.prices import EnergyPrices
 from npuflow.stages.quantize import Quantized, to_plan
 
 SHORT = 500                               # nodes of a network with its loops written out: it is planned, too
+FLAT = 1000                               # the same of steps of loops with one of two nested ones written out
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
 def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
     """The graph whose nodes the groups of a plan have. Only plans and programs see layers of a free length as
     loops over chunks, and products in front of loops in them: how layers are cut decides no code."""
+    if plan.nested:
+        return to_plan(quantized.graph, nested=True)
     graph = made_by_step(chunked(quantized.flat(), plan.chunk), plan.by_step)
     return to_plan(graph, not plan.rolled, plan.paired, plan.apart)
 
@@ -104,11 +107,12 @@ def tiling(
     table, machine = planning.tiling, planning.machine(planned)
     check_names(table.without)
     level = planning.effort.level
-    graph = to_plan(quantized.graph)
+    graph = to_plan(quantized.graph, nested=True)
     wanted = PlanRequest(
         graph, machine, planned.numerics, level, table.pins, table.allocation
     )
-    plan = _planned(wanted, quantized, costs, table.without)
+    how = _nested if any(roll.outer for roll in graph.rolls) else _planned
+    plan = how(wanted, quantized, costs, table.without)
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     groups = counted(len(plan.groups), "group")
@@ -131,6 +135,26 @@ def tiling(
     if work:
         log(f"host: {work.described(target)}")
     return Tiled(plan, work, work.cycles(target))
+
+
+def _nested(
+    wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts, without: tuple[str, ...]
+) -> TilingPlan:
+    """The plan with some steps of loops in some steps of others. Where there is none, one of two nested loops
+    is written out, and where that is short and better."""
+    flat = quantized.flat()
+    try:
+        plan = replace(plan_network(*wanted.arguments, costs.memo, without), nested=True)
+    except TargetError as fault:
+        log(f"one of two nested loops is written out: {fault.message}")
+        return _planned(replace(wanted, graph=to_plan(flat)), quantized, costs, without)
+    if len(flat.nodes) > FLAT or len((graph := to_plan(flat)).nodes) > FLAT:
+        return plan
+    other, machine = _planned(replace(wanted, graph=graph), quantized, costs, without), wanted.machine
+    if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
+        return plan
+    log(f"one of two nested loops is written out: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
+    return other
 
 
 def _planned(

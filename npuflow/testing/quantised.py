@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.place import NodePlacement, Placed, op_name
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
@@ -28,6 +29,11 @@ def quantize_graph(
     says of a node's index whether it is on the NPU; no node is then moved because others went to the host."""
     placed = on_npu if isinstance(on_npu, NodePlacement) else placed_by(graph, on_npu)
     return build(Candidate(graph, placed, config, numerics, ranges, stated or {}, **more))
+
+
+def local_memory(count: int) -> Prices:
+    """Of a target with so many bytes of it; small islands stay on the NPU."""
+    return Prices(Target(memory=Memory(local_bytes=count)), PlacementTable(min_macs=0))
 
 
 def placed_by(graph: Graph, on_npu: Callable[[int], bool]) -> NodePlacement:

@@ -16,7 +16,7 @@ from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
 from npuflow.run.interpret import interpret
-from npuflow.testing.quantised import quantize_graph
+from npuflow.testing.quantised import local_memory, quantize_graph
 from tests.networks import random_groups, random_tilings
 from tests.networks.harness import SMALL, build, local, machine, simulate
 from tests.networks.small import Builder
@@ -94,7 +94,8 @@ def network(name: str) -> tuple[Graph, dict[str, Array]]:
     b = make()
     graph = Graph(("x",), (b.nodes[-1].outputs[0],), tuple(b.nodes), b.values, b.consts)
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
-    done = quantize_graph(graph, lambda _: True, ranges, config, NUMERICS, room=TARGET.memory.local_bytes)
+    room = local_memory(TARGET.memory.local_bytes)
+    done = quantize_graph(graph, lambda _: True, ranges, config, NUMERICS, prices=room)
     assert not done.notes, done.notes
     return done.graph, interpret(done.graph, {"x": b.arrays["x"]}, NUMERICS, keep=lambda _: True)
 

@@ -21,6 +21,7 @@ from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.run.interpret import interpret
 from npuflow.search.plan import plan_network
+from npuflow.search.tilings import DEFAULT_LEVEL
 from npuflow.sim.hazards import hazards_of
 from npuflow.stages._lengths import with_length
 from npuflow.stages._step_counts import Sizes
@@ -74,11 +75,15 @@ def ranges_of(graph: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Range]:
     return {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
 
 
-def program_of(graph: Graph, target: Target, paired: bool = False, cores: int = 1) -> Program:
+def program_of(
+    graph: Graph, target: Target, paired: bool = False, cores: int = 1, nested: bool = False,
+    level: int = DEFAULT_LEVEL,
+) -> Program:
     """The program of a graph, its loops as repeated commands, as a file has it. `paired`: two loops that may
-    run beside each other as one; `cores`: each on one of so many."""
-    few = rolled(graph, paired, cores)
-    plan = plan_network(few, machine(target), target.numerics)
+    run beside each other as one; `cores`: each on one of so many; `nested`: loops in loops as blocks in
+    blocks."""
+    few = rolled(graph, paired, cores, nested)
+    plan = plan_network(few, machine(target), target.numerics, level)
     return Program.from_bytes(generate(few, plan, target).to_bytes())
 
 

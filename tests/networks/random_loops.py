@@ -25,7 +25,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import Loop, contiguous, has_loops, loops, side_of
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
-from npuflow.ir.unroll import rolled, unnested, written_out
+from npuflow.ir.unroll import may_nest, rolled, unnested, written_out
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
@@ -336,16 +336,14 @@ def differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], bool]:
         return [], False
     found = list(float_differences(one))
     graph = quantised(one)
-    whole = has_loops(graph) and all(
-        graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes
-    )
+    whole = has_loops(graph) and all(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes)
     return found + list(integer_differences(one, graph, whole)), whole
 
 
 def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], str]:
-    """What differs of the program of a seed, hazards among it; and whether it is "rolled", or "straight": its
-    loops are written out; "paired": two of them run as one, too; "unfit": it has no plan; or "host": no loop
-    of it runs on the NPU."""
+    """What differs of the program of a seed, hazards among it; and whether it is "rolled", "nested" with some
+    steps of loops in loops, or "straight": its loops are written out; "paired": two of them run as one, too;
+    "unfit": it has no plan; or "host": no loop of it runs on the NPU."""
     one = drawn(seed)
     if one is None:
         return [], "host"
@@ -354,10 +352,12 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
         return [], "host"
     few, paired = rolled(graph), rolled(graph, True)
     beside = _program_differences(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
-    for form in (few, written_out(graph)):
+    nested = [rolled(graph, nested=True)] if may_nest(graph) else []
+    for form in (*nested, few, written_out(graph)):
         wrong = _program_differences(one, graph, form)
         if wrong is not None:
-            kind = "rolled" if form.rolls else "straight"
+            inner = any(roll.outer for roll in form.rolls)
+            kind = "nested" if inner else "rolled" if form.rolls else "straight"
             return [*wrong, *(beside or ())], kind if beside is None else "paired"
     return [], "unfit"
 

@@ -3,7 +3,8 @@
     python -m tests.networks.random_nested FIRST BEHIND [graphs]
 
 prints what differs of the seeds, from the file of ONNX to the program: see `random_loops.py`. Front ends
-write inner loops of few steps out; with `graphs` borders are put around a graph instead, and these stay.
+write inner loops of few steps out; with `graphs` borders are put around a graph instead, and these stay; with
+`long` they and the loops around them have rounds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from npuflow.testing.rule import graph_of
 from tests.networks import random_loops
 from tests.networks.random_loops import LoopDraw, LoopSubject, grow, ran
 
+ROUNDS = (10, 11, 12)                     # steps of loops in plans that have some of both
 SHORT, LONG = (1, 2, 3, 4, 5, 6), (4, 5, 6, 8, 9, 10)
 OUTER, INNER = (4, 5, 6, 9, 12, 14, 17), (1, 2, 2, 3, 4, 5, 6)
 
@@ -105,15 +107,17 @@ def subject(seed: int) -> LoopSubject | None:
     return one
 
 
-def around(seed: int) -> tuple[LoopDraw, Graph] | None:
+def around(
+    seed: int, inner: tuple[int, ...] = SHORT, outer: tuple[int, ...] = LONG
+) -> tuple[LoopDraw, Graph] | None:
     """A graph with loops as the body of a loop; None: something in it depends on constants alone, which is no
-    body's."""
-    held, random_loops.STEPS = random_loops.STEPS, SHORT
+    body's. `inner`, `outer`: numbers of steps."""
+    held, random_loops.STEPS = random_loops.STEPS, inner
     try:
         d, graph = grow(seed)
     finally:
         random_loops.STEPS = held
-    steps, known = d.rng.choice(LONG), set(graph.inputs)
+    steps, known = d.rng.choice(outer), set(graph.inputs)
     for node in graph.nodes:
         known.update(node.outputs if not known.isdisjoint(node.inputs) else ())
     if any(not known.issuperset(node.outputs) for node in graph.nodes if not node.op.border_of_loop):
@@ -160,7 +164,15 @@ def around(seed: int) -> tuple[LoopDraw, Graph] | None:
 
 def graph_subject(seed: int) -> LoopSubject | None:
     """None: there is no such graph, or its values are not finite."""
-    found = around(seed)
+    return _subject(seed, around(seed))
+
+
+def long_subject(seed: int) -> LoopSubject | None:
+    """The same with loops that are long enough for rounds of both."""
+    return _subject(seed, around(seed, ROUNDS, ROUNDS))
+
+
+def _subject(seed: int, found: tuple[LoopDraw, Graph] | None) -> LoopSubject | None:
     if found is None:
         return None
     d, graph = found
@@ -171,5 +183,5 @@ def graph_subject(seed: int) -> LoopSubject | None:
 
 
 if __name__ == "__main__":
-    drawn = graph_subject if "graphs" in sys.argv else subject
+    drawn = long_subject if "long" in sys.argv else graph_subject if "graphs" in sys.argv else subject
     random_loops.main(int(sys.argv[1]), int(sys.argv[2]), drawn)

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import RecipeError
-from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
+from npuflow.hw.target import Compute, FloatRate, Numerics, Target
 from npuflow.ir.forms import float_table
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
-from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.config import Activations, Override, Quantize, Weights
 from npuflow.quantise.wishes import scheme_faults
 from npuflow.run.interpret import interpret
-from npuflow.testing.quantised import quantize_graph
+from npuflow.testing.quantised import local_memory, quantize_graph
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder
@@ -27,11 +26,6 @@ from tests.networks.small import Builder
 RATES = (FloatRate("bfloat16"), FloatRate("float16"))
 NUMERICS = Numerics(float_types=("bfloat16", "float16"), float_chunk=8)
 TARGET = replace(SMALL, numerics=NUMERICS, compute=replace(SMALL.compute, float_rates=RATES))
-
-
-def local_memory(count: int) -> Prices:
-    """Of a target with so many bytes of it; islands stay on the NPU."""
-    return Prices(Target(memory=Memory(local_bytes=count)), PlacementTable(min_macs=0))
 
 
 def network() -> tuple[Graph, dict[str, np.ndarray], dict[str, tuple[float, float]]]:

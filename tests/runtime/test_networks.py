@@ -12,6 +12,7 @@ import pytest
 
 from npuflow.base.errors import NpuflowError
 from npuflow.hw.encode import decode_all
+from npuflow.hw.target import Target
 from npuflow.input.data.lengths import cut
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -24,6 +25,7 @@ from npuflow.runner import raw
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
+from tests.frontends.test_nested_loops import scan_in_scan
 from tests.networks import random_graphs, random_networks
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.looped import free_length, program_of, quantised
@@ -90,6 +92,12 @@ def test_loops_on_cores_of_their_own_have_the_simulators_bits(runtime: ctypes.CD
     program = program_of(quantised(directions, CORES)[0], CORES, cores=4)
     blocks = [any(c.opcode == "REPEAT" for c in decode_all(words)) for words in program.stored]
     assert blocks == [True, True, False, False] and differing(runtime, program, 3)[0] == 0
+
+
+@pytest.mark.parametrize("target", [TARGET, CORES])
+def test_blocks_in_blocks_have_the_simulators_bits(runtime: ctypes.CDLL, target: Target) -> None:
+    program = program_of(quantised(scan_in_scan(10, 12), target)[0], target, nested=True, level=1)
+    assert program.meta["nested"] and differing(runtime, program, 3)[0] == 0
 
 
 @pytest.mark.parametrize("name", list(CASES))

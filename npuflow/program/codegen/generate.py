@@ -337,14 +337,14 @@ def _program(
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
         **({"rings": told(graph.rings)} if graph.rings else {}),
         "values": values,
+        **({"nested": True} if any(loop.roll.outer for loop in out.loops.loops) else {}),
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         **length_meta(
             graph, out.loops.lengths, [v for v in cleared(graph, out.loops.loops) if v in values]
         ),
         "data_bytes": max([data.layout.total, *(at + WORD for at, _ in out.loops.lengths.values())]),
-        "const_bytes": len(const),
-        "local_bytes": target.memory.local_bytes,
+        "const_bytes": len(const), "local_bytes": target.memory.local_bytes,
         "memory": {
             "lives": [[v.name, data.layout.addresses[v.name], v.size, v.first, v.last] for v in data.lives],
             "bound": data.layout.bound,
@@ -381,7 +381,7 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram], loops: Sequence[Sequence[R
     }
     placed = tuple(
         tuple(replace(tap, command=tap.command + sum(
-            (r.count - 2) * r.length for r in rounds if tap.command >= r.first + 2 * r.length
+            (r.count - 2) * r.size for r in rounds if tap.command >= r.end
         )) for tap in core.taps)
         for core, rounds in zip(cores, loops, strict=True)
     )

@@ -15,7 +15,8 @@ from npuflow.program.repeats import Rounds, differing
 from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.geometry import Spread
-from npuflow.schedule.rolled import RolledLoop, parts_of
+from npuflow.schedule.nested import RolledLoop, by_depth, homes_together
+from npuflow.schedule.rolled import parts_of
 
 NOTHING_MOVED: Mapping[str, int] = {}
 
@@ -32,9 +33,10 @@ class LoopCommands:
 
     def __post_init__(self) -> None:
         self.marks = [{} for _ in self.cores]
-        self._moved = {
-            g: moved for loop in self.loops for moved in [self.moved(loop)] for g in loop.groups[-1]
-        }
+        self._moved: dict[int, dict[str, int]] = {}
+        for loop in self.loops:
+            moved = self.moved(loop)
+            self._moved.update((g, self._moved.get(g, {}) | moved) for g in loop.groups[-1])
 
     def begin(self, group: int, cores: Iterable[int]) -> None:
         """A group begins on cores, if it has not yet."""
@@ -59,11 +61,12 @@ class LoopCommands:
     def more(self, core: int) -> int:
         """Commands of rounds that are not written, of loops whose last step has begun."""
         found = ((loop, self._rounds(core, loop)) for loop in self.loops)
-        return sum(loop.extra * rounds.length for loop, rounds in found if rounds is not None)
+        return sum(loop.extra * rounds.size for loop, rounds in found if rounds is not None)
 
     def rounds(self, core: int) -> list[Rounds]:
-        """Where the two rounds of each loop lie."""
-        return [found for loop in self.loops if (found := self._rounds(core, loop)) is not None]
+        """Where the two rounds of each loop lie, in the order of the commands."""
+        every = [found for loop in self.loops if (found := self._rounds(core, loop)) is not None]
+        return sorted(every, key=lambda one: one.first) if by_depth(self.loops)[1:] else every
 
     def _rounds(self, core: int, loop: RolledLoop) -> Rounds | None:
         """None while the second round is not done, or where a core has nothing of the rounds to do."""
@@ -77,7 +80,9 @@ class LoopCommands:
         if min(first, second) < 0 or second - first != end - second:
             raise differing(loop.roll.loop, "a round has more commands than the one before it")
         length, count = second - first, loop.roll.rounds
-        return Rounds(first, length, count, self._tensors(loop), loop.roll.loop, self._read(loop.roll))
+        inner = (self._rounds(core, one) for one in self.loops if one.roll.outer == loop.roll.loop)
+        more = sum((one.count - 2) * one.length for one in inner if one and first <= one.first < second)
+        return Rounds(first, length, count, self._tensors(loop), loop.roll.loop, self._read(loop.roll), more)
 
     def _read(self, roll: Roll) -> dict[str, int]:
         """What a REPEAT says of rounds that are read. A command of a step may lie in the round behind its
@@ -150,9 +155,10 @@ def same_places(
     views, graph = topology.views, topology.graph
     inner = {o for one in loops for step in one.roll.steps for n in step for o in graph.nodes[n].outputs}
     kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
-    twins = {v: home for loop in loops for v, home in loop.homes.items()}
+    twins = homes_together(loops)
     twins.update(pair for loop in loops for pair in _holding(views, loop, twins))
-    twins = {v: twins.get(home, home) for v, home in twins.items()}    # of three steps' the first one's place
+    for _ in by_depth(loops):
+        twins = {v: twins.get(home, home) for v, home in twins.items()}   # of three steps' the first's place
     held = {views.root(v)[0] for v in born}      # a view of a value that no command names keeps its bytes
     alone = {v for v in twins if v in held and views.root(v) == (v, 0) and twins[v] in held}
     return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
@@ -169,7 +175,7 @@ def _holding(views: Views, loop: RolledLoop, homes: Mapping[str, str]) -> Iterat
 def same_borders(spread: Mapping[str, Spread], loops: Sequence[RolledLoop]) -> dict[str, str]:
     """What cores hand each other in the second round, by its name: in whose bytes it lies."""
     return {
-        mine.name: theirs.name for loop in loops for value, home in loop.homes.items()
+        mine.name: theirs.name for value, home in homes_together(loops).items()
         if value in spread and home in spread
         for mine, theirs in zip(spread[value].borders, spread[home].borders, strict=False)
     }
@@ -202,26 +208,29 @@ def of_last_round(
     steps holds, is of the last round; what the last step reads as a part of what that one hands to it lies
     where it has gone on to."""
     found, graph = dict(values), topology.graph
-    for loop in loops.loops:
+    renamed: dict[str, list[str]] = {}    # values of inner rounds, by the names that they have as of the last
+    for loop in (loop for some in by_depth(loops.loops) for loop in some):
         lead, steps = loop.roll.lead, loop.roll.steps
         moved = loops.moved(loop)
-        for o in (o for n in steps[-1] for o in graph.nodes[n].outputs if o in found):
+        for o in (o for n in steps[-1] for o in graph.nodes[n].outputs):
             far = next((moved[v] for v in topology.views.owners(o) if v in moved), 0)
-            found[o] = {**found[o], "address": found[o]["address"] + far}
+            for name in (name for name in (o, *renamed.get(o, ())) if name in found):
+                found[name] = {**found[name], "address": found[name]["address"] + far}
         own = [
-            (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
-            if o in found
+            (k, o, name) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
+            for name in (o, *renamed.get(o, ())) if name in found
         ]
         maker = {o: k for k, step in enumerate(steps) for n in step for o in graph.nodes[n].outputs}
-        names = {o: loop.roll.later[o] for _, o in own if topology.views.root(o)[0] in maker}
+        names = {name: loop.roll.later[name] for _, o, name in own if topology.views.root(o)[0] in maker}
         over = {home for _, home in _holding(topology.views, loop, loop.homes)}     # written by the last step
-        for k, o in own:
-            if o not in names:
+        for k, o, name in own:
+            if name not in names:
                 continue
-            entry, root = found.pop(o), topology.views.root(o)[0]
+            entry, root = found.pop(name), topology.views.root(o)[0]
             if loop.homes.get(root, root) in over:
                 continue
             # what lies in what entered the round is written over by the round's last step
             if k < ROUND and maker[root] >= lead:
-                found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
+                found[names[name]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
+                renamed.setdefault(o, []).append(names[name])
     return found

@@ -16,7 +16,7 @@ from npuflow.program.codegen.data import DataStorage
 from npuflow.schedule.apart import cycles_of_rounds
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.rolled import RolledLoop
+from npuflow.schedule.nested import RolledLoop, runs_of, twins_together
 from npuflow.schedule.time import CycleBreakdown, ScheduleTime
 from npuflow.search.plan import TilingPlan
 
@@ -31,12 +31,10 @@ def plan_meta(
 ) -> dict[str, Any]:
     """What the schedule takes, for profiles and for the comparison with the clock;
     `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
-    more = {g: loop.extra for loop in loops for g in loop.second}
-    beside = {twin: (g, more[g]) for loop in loops for g, twin in loop.twins.items()}
-    spans, terms = list(time.spans), list(time.terms)
-    for g, (twin, extra) in beside.items():
-        spans[g] += (1 + extra) * time.spans[twin]
-        terms[g] = _sum(time.terms[g], time.terms[twin], 1 + extra)
+    runs, spans, terms = runs_of(loops), list(time.spans), list(time.terms)
+    for g, twin in twins_together(loops).items():
+        spans[twin] += runs[g] * time.spans[g]
+        terms[twin] = _sum(terms[twin], time.terms[g], runs[g])
     return {
         "groups": [
             {
@@ -52,10 +50,10 @@ def plan_meta(
                 "terms": _terms(t),
                 "searched": _searched(g.costs),
             }
-            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in more
+            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in runs
         ],
         "cycles": time.cycles + cycles_of_rounds(time, loops, frames),
-        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in more),
+        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in runs),
         "searched": plan.cycles,
         "bound_cycles": plan.bounds.cycles,
         "bound_bytes": plan.bounds.bytes,

@@ -324,7 +324,7 @@ static void find_waits(npf_cursor *c, uint64_t command)
 {
     const npf_core *core = c->core;
     const uint32_t *w = core->words + command * NPF_WORDS;
-    uint32_t q;
+    uint32_t q, asked;
     int level;
     for (; c->passed < core->block_count && core->blocks[c->passed].repeat < command; c->passed++) {
         const npf_block *b = &core->blocks[c->passed];
@@ -337,8 +337,8 @@ static void find_waits(npf_cursor *c, uint64_t command)
     for (q = 0; q < NPF_QUEUES; q++) {
         uint32_t n = npf_wait(w, q);
         n = n ? (n - c->missing[q]) & 0xffff : 0;
-        for (level = 0; level < NPF_DEPTH; level++)
-            if (n && c->block[level] >= 0)
+        for (level = 0, asked = n; level < NPF_DEPTH; level++)
+            if (asked && c->block[level] >= 0)
                 n = (n + c->round[level] * core->blocks[c->block[level]].each[q]) & 0xffff;
         c->waits[q] = n;
         if (n)
