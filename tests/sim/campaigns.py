@@ -21,7 +21,7 @@ from npuflow.schedule.machine import Machine as Costs
 from npuflow.search.plan import plan_network
 from npuflow.sim.hazards import hazards_of
 from npuflow.sim.machine import SimulatedMachine
-from npuflow.testing.quantised import quantize_graph
+from npuflow.testing.quantised import local_memory, quantize_graph
 from tests.networks import random_groups, random_tilings
 from tests.networks.random_graphs import Subject
 
@@ -68,9 +68,9 @@ def compiled(s: Subject, rng: random.Random) -> tuple[Graph, Program]:
     """The quantised graph and its program, after a trip through the file format; every other plan is torn
     into tiles anyhow, on several cores into groups too, that cores share anyhow."""
     placement = place(s.graph, s.target)
-    room = s.target.memory.local_bytes if s.target.numerics.float_types else None
+    room = local_memory(s.target.memory.local_bytes) if s.target.numerics.float_types else None
     graph = quantize_graph(
-        s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics, room=room
+        s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics, prices=room
     ).graph
     machine = Costs(s.target.compute, s.target.memory, s.target.dma)
     torn = rng.random() < 0.5
