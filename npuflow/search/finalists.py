@@ -38,6 +38,8 @@ class Finalist:
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
     early: bool = False                   # whether a loop's rounds load constants of what follows it
+    ahead: int = 0                        # above 0: jobs are reordered, buffers of so many parts lie apart
+    in_turn: float = 0.0                  # cycles of the less busy of array and vector unit, by the replay
 
 
 def worth(finalist: Finalist, machine: Machine) -> float:
@@ -71,7 +73,8 @@ def scheduled(
     moved = sum(t.bytes for t in found.terms)
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
-    return replace(finalist, cycles=cycles, moved=moved, starved=starved)
+    in_turn = min(sum(t.array for t in found.terms), sum(t.vector for t in found.terms))
+    return replace(finalist, cycles=cycles, moved=moved, starved=starved, in_turn=in_turn)
 
 
 def time_by_group(
@@ -92,7 +95,10 @@ def _placed(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
 ) -> tuple[list[Frame], Local, tuple[RolledLoop, ...]]:
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
-    return frames, *place_local(frames, finalist.kept, machine, allocation, finalist.early)
+    local, loops = place_local(
+        frames, finalist.kept, machine, allocation, finalist.early, finalist.ahead
+    )
+    return frames, local, loops
 
 
 def overlapping(
