@@ -39,7 +39,7 @@ class Finalist:
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
     early: bool = False                   # whether a loop's rounds load constants of what follows it
     ahead: int = 0                        # above 0: jobs are reordered, buffers of so many parts lie apart
-    in_turn: float = 0.0                  # cycles of the less busy of array and vector unit, by the replay
+    in_turn: float = 0.0                  # cycles in which array and vector unit wait for each other, at most
 
 
 def worth(finalist: Finalist, machine: Machine) -> float:
@@ -73,7 +73,10 @@ def scheduled(
     moved = sum(t.bytes for t in found.terms)
     moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
     cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
-    in_turn = min(sum(t.array for t in found.terms), sum(t.vector for t in found.terms))
+    in_turn = sum(
+        max(0.0, min(t.array + t.vector, span) - max(t.array, t.vector, t.bus))
+        for span, t in zip(found.spans, found.terms, strict=True)
+    )
     return replace(finalist, cycles=cycles, moved=moved, starved=starved, in_turn=in_turn)
 
 
