@@ -20,7 +20,7 @@ from npuflow.base.errors import FitError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, peak
-from npuflow.schedule.apart import apart
+from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame

@@ -12,7 +12,7 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.program.codegen.generate import generate
 from npuflow.schedule.allocate import Lifetime, aligned
-from npuflow.schedule.apart import apart
+from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.jobs import NO_BOX, Allocation, ConstantShare, Job, Outside, Place, Queues
 from npuflow.schedule.reorder import reordered
 from npuflow.search.plan import plan_network
