@@ -82,7 +82,7 @@ class Accesses:
             self._touches = [own]
             return
         if writes:
-            self._touches = [t for t in self._touches if not _within(t[0], box)]
+            self._touches = [t for t in self._touches if not covers(box, t[0])]
         else:
             for n, (other, by, _, wrote) in enumerate(self._touches):
                 if by == queue and not wrote and other == box:
@@ -121,7 +121,8 @@ def meet(a: Box | None, b: Box | None) -> bool:
     return True
 
 
-def _within(inner: Box | None, outer: Box | None) -> bool:
+def covers(outer: Box | None, inner: Box | None) -> bool:
+    """Whether a box has all of another one."""
     if inner is None or outer is None:
         return outer is None
     if inner is outer:

@@ -23,6 +23,7 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import move
 from npuflow.schedule.parts import CorePart, UnitSlots
+from npuflow.schedule.reorder import reordered
 from npuflow.schedule.round_loads import load_shares
 
 Meeting = list[tuple[int, int]]           # (core, index in its sequence) of one load
@@ -91,6 +92,8 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
         fresh.update({o: places.owner(o) for o in made if o in places.of})
         borders = [b.name for o in made if o in spread for b in spread[o].borders]
         fresh.update({name: places.owner(name) for name in borders})
+    for phase in phases if local.reordered else ():
+        phase.jobs = reordered(phase.jobs, machine)
     for phase in phases if machine.dma.multicast else ():
         phase.shared = _shared(phase.jobs, frames, machine.compute.cores)
     return Schedule(phases, len(frames))

@@ -20,6 +20,7 @@ from npuflow.base.errors import FitError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, peak
+from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame
@@ -30,12 +31,16 @@ from npuflow.schedule.units import SlotUnit, units_of
 
 
 def go_round(
-    lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, method: Method = "greedy"
+    lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, method: Method = "greedy",
+    longer: Sequence[Lifetime] | None = None,
 ) -> tuple[list[Lifetime], Layout] | None:
     """(lives, constants begun as early as they may; addresses), or None where constants
-    find no room beside the rest."""
+    find no room beside the rest. `longer`: lives by which the rest gets its addresses."""
     fixed = [v for v in lives if v.name not in movable]
-    addresses = dict(arrange(fixed, align, method).addresses) if fixed else {}
+    placed = arrange(fixed if longer is None else longer, align, method) if fixed else Layout({}, 0, 0)
+    if placed.total > limit:
+        return None
+    addresses = dict(placed.addresses)
     ground = _Ground(
         _Lying(v.last, v.first, addresses[v.name], addresses[v.name] + aligned(v.size, align)) for v in fixed
     )
@@ -164,6 +169,8 @@ class Local:
     round_loads: tuple[RoundLoads, ...] = ()
     cutting: Collection[int] = ()
     """Groups whose loads of constants may be cut where parts of their bytes are free before others."""
+    reordered: bool = False
+    """Whether each queue takes the first job that is ready, instead of the next one of the program."""
 
     def slots(self, name: str, count: int) -> list[int]:
         return [self.layout.addresses[f"{self.shared.get(name, name)}/{k}"] for k in range(count)]
@@ -174,17 +181,15 @@ class Local:
 
 
 def lay_local(
-    frames: Sequence[Frame],
-    kept: Collection[str],
-    machine: Machine,
-    look: int = LOOK,
-    method: Method = "greedy",
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine, look: int = LOOK,
+    method: Method = "greedy", ahead: int = 0,
 ) -> Local:
-    """Addresses for all that local memory holds at any time; constants come early where there is room."""
+    """Addresses for all that local memory holds at any time; constants come early where there is room, and
+    then buffers lie apart from those of `ahead` parts behind."""
     lives, movable = lives_of(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     if look and (staying := chosen(candidates(frames, all_moments(frames)), lives, limit, align)):
-        found = laid(*with_staying(lives, movable, staying), limit, align, look, method)
+        found = laid(*with_staying(lives, movable, staying), limit, align, look, method, ahead)
         if found is not None:
             return replace(found, shared=shared_slots(staying))
     base = arrange(lives, align, method)
@@ -195,7 +200,7 @@ def lay_local(
             because=f"{base.bound} bytes are live at once in the worst step",
             code="NF-FIT-004",
         )
-    found = laid(lives, movable, limit, align, look, method)
+    found = laid(lives, movable, limit, align, look, method, ahead)
     assert found is not None
     return found
 
@@ -206,14 +211,18 @@ def shared_slots(staying: Sequence[Staying]) -> dict[str, str]:
 
 
 def laid(
-    lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method
+    lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method,
+    ahead: int = 0,
 ) -> Local | None:
-    """Addresses, with constants as early as there is room; None where the lives find none."""
+    """Addresses, with constants as early as there is room; None where the lives find none. `ahead`: as in
+    `lay_local`."""
     base = arrange(lives, align, method)
     if base.total > limit:
         return None
     best, early = base, list(lives)
-    ring = go_round(lives, movable, limit, align, method) if look else None
+    ways = apart(lives, movable, ahead, limit, align) if look else ()
+    rings = (go_round(lives, movable, limit, align, method, way) for way in ways)
+    ring = next((found for found in rings if found is not None), None)
     if ring is not None:
         early, best = ring
     for share in tuned.EARLY_SHARES if look and ring is None else ():

@@ -175,13 +175,15 @@ def _in_turn(topology: Topology, loop: RolledLoop, node: int) -> bool:
 
 def place_local(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy",
-    early: bool = False,
+    early: bool = False, ahead: int = 0,
 ) -> tuple[Local, tuple[RolledLoop, ...]]:
     """Addresses of a plan, and its loops; a FitError where there is no room, or no round of a loop that
-    stands for all. `early`: rounds load constants of what follows their loop."""
+    stands for all. `early`: rounds load constants of what follows their loop. `ahead`: in plans without loops
+    jobs are reordered, and buffers lie apart from those of so many parts behind."""
     topology = frames[0].topology if frames else None
     if topology is None or not topology.graph.rolls:
-        return lay_local(frames, kept, machine, method=method), ()
+        local = lay_local(frames, kept, machine, method=method, ahead=ahead)
+        return replace(local, reordered=ahead > 0), ()
     graph, views = topology.graph, topology.views
     movers = [n for roll in graph.rolls for n in roll.movers]
     loops = rolled_loops(graph, [f.group for f in frames], kept)

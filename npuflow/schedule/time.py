@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import InternalError
+from npuflow.hw.target import Memory
 from npuflow.ir.space import Box, Interval
 from npuflow.schedule.accesses import Latest, LocalAccesses
 from npuflow.schedule.banks import NOTHING, Banks, Shares
@@ -262,6 +263,11 @@ class ScheduleTime:
         return found
 
 
+def is_inside(job: Job, memory: Memory) -> bool:
+    """Whether what it moves lies in the chip's shared memory."""
+    return job.outside is not None and job.outside.span[1] <= memory.shared_bytes
+
+
 def time_of(schedule: Schedule, machine: Machine) -> ScheduleTime:
     """Segment after segment; the host comes between."""
     clock, segment = _Clock(machine, schedule.groups), -1
@@ -333,7 +339,7 @@ class _Clock:
             if last > after.get(self.queues.stores, -1):
                 after[self.queues.stores] = last
         after.pop(queue, None)
-        bus = INSIDE if self._inside(job) else OUTSIDE
+        bus = INSIDE if is_inside(job, self.machine.memory) else OUTSIDE
         shares = self._shares(job) if table.banks.ports else NOTHING
         whole = job.core * self.queues.count + queue
         number = table.add(whole, job.cycles, tuple(after.values()), job.bytes, bus, shares)
@@ -352,10 +358,6 @@ class _Clock:
     def _shares(self, job: Job) -> Shares:
         return self.table.banks.shares(tuple([a.touched(box) for a, box in (*job.reads, *job.writes)]))
 
-    def _inside(self, job: Job) -> bool:
-        """Whether what it moves lies in the chip's shared memory."""
-        return job.outside is not None and job.outside.span[1] <= self.machine.memory.shared_bytes
-
     def _spend(self, job: Job) -> None:
         terms = self.terms[job.group][job.core]
         if job.queue == self.queues.tensor:
@@ -368,7 +370,7 @@ class _Clock:
 
     def _spend_bus(self, job: Job, times: int) -> None:
         memory, terms = self.machine.memory, self.terms[job.group][job.core]
-        inside = self._inside(job)
+        inside = is_inside(job, memory)
         terms.bus += times * job.bytes / (memory.shared_bandwidth if inside else memory.external_bandwidth)
         terms.bytes += 0 if inside else times * job.bytes
 

@@ -49,6 +49,14 @@ CONSTANT_ROOM = 0.85         # of local memory may be taken by constants that ne
 # of local memory, tried one after the other for constants that come early
 EARLY_SHARES = (1.0, 0.9, 0.75, 0.5)
 
+# the same, for buffers that lie apart from those of the next parts
+APART_SHARES = (1.0, 0.75)
+
+# Jobs in another order
+AHEAD_PARTS = (1, 2)         # parts whose buffers lie apart, tried one after the other ...
+IN_TURN = 0.12               # ... where array and vector unit wait for each other for so much of the cycles
+AHEAD_TILES = 1500           # tiles of plans behind which no further one is tried
+
 # Plans that are scheduled
 HARDLY_BELOW = 1.15          # estimates are up to a tenth below the schedule's time, and hardly ever above it
 SURELY_SCHEDULED = 400       # tiles of a plan that is scheduled whatever its estimate says

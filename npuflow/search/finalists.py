@@ -40,6 +40,8 @@ class Finalist:
     mended: bool = False                  # whether it is not what its costs promise, but what fits of that
     cut: bool = False                     # whether it reads all of a cache at any index: see whole_rows.py
     early: bool = False                   # whether a loop's rounds load constants of what follows it
+    ahead: int = 0                        # above 0: jobs are reordered, buffers of so many parts lie apart
+    in_turn: float = 0.0                  # cycles in which array and vector unit wait for each other, at most
 
 
 def worth(finalist: Finalist, machine: Machine) -> float:
@@ -73,7 +75,11 @@ def scheduled(
     moved = sum(t.bytes for t in found.terms)
     moved += sum((n - 1) * found.terms[g].bytes for g, n in runs_of(loops).items())
     cycles = found.cycles + cycles_of_rounds(found, loops, frames)
-    return replace(finalist, cycles=cycles, moved=moved, starved=starved)
+    in_turn = sum(
+        max(0.0, min(t.array + t.vector, span) - max(t.array, t.vector, t.bus))
+        for span, t in zip(found.spans, found.terms, strict=True)
+    )
+    return replace(finalist, cycles=cycles, moved=moved, starved=starved, in_turn=in_turn)
 
 
 def time_by_group(
@@ -94,7 +100,10 @@ def _placed(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method
 ) -> tuple[list[Frame], Local, tuple[RolledLoop, ...]]:
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
-    return frames, *place_local(frames, finalist.kept, machine, allocation, finalist.early)
+    local, loops = place_local(
+        frames, finalist.kept, machine, allocation, finalist.early, finalist.ahead
+    )
+    return frames, local, loops
 
 
 def overlapping(

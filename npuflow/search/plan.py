@@ -27,7 +27,7 @@ from npuflow.search.parts import Planner
 from npuflow.search.pinned import NO_PINS, Pins, part_named, with_tiles
 from npuflow.search.pins import check
 from npuflow.search.score import Scorer
-from npuflow.search.strategies import Form, Result, Tried, usable
+from npuflow.search.strategies import Form, Result, TilingStrategy, Tried, usable
 from npuflow.search.tilings import DEFAULT_LEVEL
 from npuflow.search.whole_rows import WholeRows, whole_rows
 
@@ -58,6 +58,7 @@ class TilingPlan:
     by_step: tuple[str, ...] = ()   # products in front of loops, by their results, that loops make
     nested: bool = False      # of one that has some steps of loops in some steps of others
     chunk: int = 0            # of one with layers of a free length as loops over so many steps each; 0: none
+    ahead: int = 0            # above 0: jobs are reordered, and buffers of so many parts lie apart
 
     @property
     def cycles(self) -> float:
@@ -125,6 +126,7 @@ def plan_network(
         best.moved if best.replayed else 0.0,
         bool(graph.rolls),
         early=best.early,
+        ahead=best.ahead,
     )
 
 
@@ -162,8 +164,8 @@ class Contest:
     tried: list[Tried] = field(default_factory=list)
     rows: WholeRows | None = None         # of caches, which tiles do not cut
 
-    def uses(self, form: Form) -> bool:
-        return any(s.form == form for s in usable(self.machine.compute.cores, self.level, self.without))
+    def uses(self, form: Form) -> list[TilingStrategy]:
+        return [s for s in usable(self.machine.compute.cores, self.level, self.without) if s.form == form]
 
     def open(self, least: float) -> bool:
         """Whether a plan that takes at least so many cycles could be the best; any, where bytes count."""
@@ -231,8 +233,23 @@ class Contest:
                 other = overlapping(found, self.topology, self.machine, fixed)
                 self.offer([other] if other.groups != found.groups else [])
             found = self.best
+            if found is not before and found is not None and found.replayed:
+                self._reordered(found)
+            found = self.best
             if self.uses("under loops") and found is not before and found is not None and found.replayed:
                 self._under_loops(found)
+
+    def _reordered(self, found: Finalist) -> None:
+        """The same plan with jobs in another order, where array and vector unit may run in turn. Rounds of
+        loops, and commands over some rows of caches, keep their order."""
+        graph = self.topology.graph
+        if graph.rolls or graph.state or found.in_turn < tuned.IN_TURN * found.cycles:
+            return
+        most = max(1, tuned.AHEAD_TILES // max(1, rounds(found, self.topology)))
+        self.offer(
+            replace(found, origin=f"{found.origin}, {way.name}", ahead=way.ahead)
+            for way in self.uses("reordered")[:most]
+        )
 
     def _under_loops(self, found: Finalist) -> None:
         """The same plan whose loops load constants of what follows them."""
@@ -320,7 +337,7 @@ def _planned(
         return None
     return Finalist(
         plan.groups, plan.kept, plan.origin, plan.cycles, plan.moved, replayed=bool(plan.replayed),
-        early=plan.early,
+        early=plan.early, ahead=plan.ahead,
     )
 
 

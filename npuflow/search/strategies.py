@@ -16,8 +16,8 @@ from npuflow.schedule import tuned
 from npuflow.search.tilings import DEFAULT_LEVEL
 
 Form = Literal[
-    "lower level", "rows stay", "groups", "overlapping", "under loops", "few sizes", "weights stay",
-    "one core",
+    "lower level", "rows stay", "groups", "overlapping", "reordered", "under loops", "few sizes",
+    "weights stay", "one core",
 ]
 When = Literal[
     "always", "above the default level", "on several cores", "on several cores, or where values are joined",
@@ -39,7 +39,8 @@ APPLIES: Mapping[When, Callable[[int, int, bool], bool]] = {
 class TilingStrategy:
     """`bus`: the assumed cost of a bus cycle to neighbouring groups, in cycles; `keeps`: whether
     tensors stay in local memory between groups where that saves cycles; `joins`: whether groups
-    may join values in local memory; `room`: share of local memory for a group."""
+    may join values in local memory; `room`: share of local memory for a group; `ahead`: parts whose buffers
+    lie apart."""
 
     name: str
     form: Form
@@ -49,6 +50,7 @@ class TilingStrategy:
     keeps: bool = True
     joins: bool = True
     room: float = 1.0
+    ahead: int = 0
 
 
 def _groups(bus: float, when: When = "always") -> tuple[TilingStrategy, TilingStrategy]:
@@ -95,6 +97,14 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     ),
     TilingStrategy(
         "overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"
+    ),
+    *(
+        TilingStrategy(
+            f"reordered x {n}", "reordered",
+            "the best plan, where queues take the first job that is ready, and buffers of so many parts lie "
+            "apart; without loops", ahead=n,
+        )
+        for n in tuned.AHEAD_PARTS
     ),
     TilingStrategy(
         "under loops", "under loops",

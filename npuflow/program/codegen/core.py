@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Buffer
@@ -12,12 +13,22 @@ from npuflow.program.codegen.commands import CommandList
 from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.data import DataStorage
 from npuflow.program.taps import Tap
+from npuflow.schedule.jobs import Place, TileRun
+
+
+class Behind(NamedTuple):
+    """What the vector unit does behind the array for a tile: opcodes with their fields, the places that their
+    pointers fall into, and what is made."""
+
+    commands: list[tuple[str, dict[str, object]]]
+    places: Sequence[Place]
+    outputs: Sequence[Buffer]
 
 
 @dataclass(frozen=True)
 class CoreProgram:
     """One core's commands; the constants and external memory are those of all cores.
-    `made`: values that nodes make."""
+    `made`: values that nodes make; `behind`: by tile, what the array has left to the vector unit."""
 
     commands: CommandList
     consts: ConstPool
@@ -25,6 +36,7 @@ class CoreProgram:
     numerics: Numerics
     made: Collection[str]
     taps: list[Tap] = field(default_factory=list)
+    behind: dict[TileRun, Behind] = field(default_factory=dict)
 
     def makes(self, value: str) -> bool:
         return value in self.made

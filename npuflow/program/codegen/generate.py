@@ -109,7 +109,7 @@ def generate(
         raise InternalError(
             f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013"
         )
-    local, loops = place_local(frames, plan.kept, machine, plan.allocation, plan.early)
+    local, loops = place_local(frames, plan.kept, machine, plan.allocation, plan.early, plan.ahead)
     part = valid_part(topology) if indexed and not loops else None
     data = _data(topology, plan, frames, loops, part)
     local, schedule, time = _scheduled(frames, local, machine, data[0])

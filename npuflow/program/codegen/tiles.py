@@ -13,12 +13,14 @@ from itertools import groupby
 from math import prod
 from typing import Any, cast
 
+from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.lowering import Buffer, TileView
+from npuflow.ir.op import OpContext
 from npuflow.ir.space import Box, Interval, elements, extent
-from npuflow.program.codegen.core import CoreProgram
+from npuflow.program.codegen.core import Behind, CoreProgram
 from npuflow.program.codegen.dma import dense
 from npuflow.schedule.allocate import aligned
 from npuflow.schedule.jobs import (
@@ -122,17 +124,23 @@ def _around(high: int, wide: int, rows: Interval, cols: Interval) -> Iterator[tu
 
 
 class TileEmitter:
-    """The Emitter that `lower` sees: commands of one tile, whose pointers fall into the tile's places."""
+    """The Emitter that `lower` sees: commands of one tile, whose pointers fall into the tile's places.
+    `behind`: takes what a tile does on the vector unit behind the array, which has a job of its own."""
 
     def __init__(
-        self, core: CoreProgram, job: Job, places: Sequence[Place], columns: Buffer | None = None
+        self, core: CoreProgram, job: Job, places: Sequence[Place], columns: Buffer | None = None,
+        behind: list[tuple[str, Fields]] | None = None,
     ) -> None:
         self.numerics = core.numerics
         self._core, self._job, self._places, self._columns = core, job, places, columns
+        self._behind = behind
 
     def emit(self, opcode: str, **values: object) -> None:
         if opcode in ON_COLUMNS and self._columns is not None:
             values = on_columns(values, self._columns)
+        if self._behind is not None and opcodes()[opcode].queue != "TENSOR":
+            self._behind.append((opcode, values))
+            return
         what = self._job.what
         exact = isinstance(what, ComputeTile) and bool(what.tile.run.joins)
         self._core.commands.compute(opcode, values, self._places, self._job.node, self._job.tile, exact)
@@ -173,22 +181,39 @@ class _Buffers:
 
 
 def compute(core: CoreProgram, job: Job) -> None:
-    """All that a node does for a tile: what it does on the vector unit behind the array
-    comes with its job of the array."""
+    """What a node does for a tile on one engine. The job of the array also finds what the vector unit does
+    behind it, and leaves that for the job of the vector unit."""
     tile, k = cast(ComputeTile, job.what)
-    member = tile.run.member
+    member, since = tile.run.member, len(core.commands.commands)
+    site = member.sites[k]
     if k == 0 and member.layer.mac is not None and job.queue != core.commands.tensor:
+        behind = core.behind.pop(tile)
+        emitter = TileEmitter(core, job, behind.places)
+        for opcode, values in behind.commands:
+            emitter.emit(opcode, **values)
+        _tap(core, tile, site, behind.outputs, since)
         return
-    buffers, site, since = _buffers(tile), member.sites[k], len(core.commands.commands)
+    buffers = _buffers(tile)
     view = _view(tile, k, buffers)
+    if job.queue == core.commands.tensor:
+        later = Behind([], buffers.places, view.outputs)
+        forms.lower(site, view, TileEmitter(core, job, buffers.places, buffers.columns, later.commands))
+        if tile.finished:
+            core.behind[tile] = later
+        return
     forms.lower(site, view, TileEmitter(core, job, buffers.places, buffers.columns if not k else None))
     if tile.finished:
-        stored = {member.value(u.refs[0]) for u in tile.run.units if u.home == "output"}
-        for value, buffer in zip(site.outputs, view.outputs, strict=True):
-            if value.id not in stored:
-                core.tap(value.id, buffer, since)
-            for place in places(tile.run.joins, value.id):
-                core.tap(place.value, replace(buffer, box=place.box(buffer.box)), since)
+        _tap(core, tile, site, view.outputs, since)
+
+
+def _tap(core: CoreProgram, tile: TileRun, site: OpContext, outputs: Sequence[Buffer], since: int) -> None:
+    """Notes what a node has made where it is nowhere else to be seen."""
+    stored = {tile.run.member.value(u.refs[0]) for u in tile.run.units if u.home == "output"}
+    for value, buffer in zip(site.outputs, outputs, strict=True):
+        if value.id not in stored:
+            core.tap(value.id, buffer, since)
+        for place in places(tile.run.joins, value.id):
+            core.tap(place.value, replace(buffer, box=place.box(buffer.box)), since)
 
 
 def gathered(core: CoreProgram, job: Job) -> None:

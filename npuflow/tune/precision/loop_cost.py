@@ -57,7 +57,7 @@ class LoopPlan:
         if not self.timed:
             return plan.groups
         topology = Topology(wanted.graph, wanted.machine, wanted.numerics)
-        finalist = Finalist(plan.groups, plan.kept, early=plan.early)
+        finalist = Finalist(plan.groups, plan.kept, early=plan.early, ahead=plan.ahead)
         time = time_by_group(finalist, topology, wanted.machine, plan.allocation)
         return [
             replace(group, costs=replace(
