@@ -20,12 +20,12 @@ from npuflow.base.errors import FitError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, peak
-from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.staying import Name, Staying, candidates, chosen, with_staying
 from npuflow.schedule.units import SlotUnit, units_of
 

@@ -155,7 +155,10 @@ class _Run:
         for _ in self.jobs:
             begin, n = min(filter(None, map(self._first, range(len(self.free)))))
             queue = self.jobs[n].queue
-            heapq.heappop(self.there[queue] if self.there[queue] else self.coming[queue])
+            if self.there[queue]:
+                heapq.heappop(self.there[queue])
+            else:
+                heapq.heappop(self.coming[queue])
             end = begin + self._cycles(self.jobs[n])
             self.free[queue] = end
             found.append((begin, n, self.jobs[n]))

@@ -182,8 +182,8 @@ def place_local(
     jobs are reordered, and buffers lie apart from those of so many parts behind."""
     topology = frames[0].topology if frames else None
     if topology is None or not topology.graph.rolls:
-        local = lay_local(frames, kept, machine, method=method, ahead=ahead)
-        return replace(local, reordered=ahead > 0), ()
+        laid = lay_local(frames, kept, machine, method=method, ahead=ahead)
+        return replace(laid, reordered=ahead > 0), ()
     graph, views = topology.graph, topology.views
     movers = [n for roll in graph.rolls for n in roll.movers]
     loops = rolled_loops(graph, [f.group for f in frames], kept)

@@ -12,8 +12,8 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.program.codegen.generate import generate
 from npuflow.schedule.allocate import Lifetime, aligned
-from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.jobs import NO_BOX, Allocation, ConstantShare, Job, Outside, Place, Queues
+from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.reorder import reordered
 from npuflow.search.plan import plan_network
 from tests.networks import random_groups, random_networks
