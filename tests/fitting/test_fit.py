@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from typer.testing import CliRunner
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.cli import targets
 from npuflow.cli._app import application
-from npuflow.hw.target import Numerics
 from npuflow.report.fitting.fit import CONSTANTS, fit, with_constants
-from npuflow.report.fitting.measured import Subject, measured, read, subject
-from tests.networks.harness import SMALL, build
-from tests.networks.random_networks import network
+from npuflow.report.fitting.measured import Subject, measured, read
+from tests.fitting.programs import in_order
+from tests.networks.harness import SMALL
 
 TRUTH = {
     "compute.fill_cycles": 31,
@@ -32,9 +30,7 @@ TRUTH = {
 
 @pytest.fixture(scope="module")
 def subjects() -> list[Subject]:
-    return [
-        subject(f"n{s}", build(network(random.Random(s), Numerics(), depth=9)[0], SMALL)) for s in (3, 5, 8)
-    ]
+    return in_order(3, 5, 8)
 
 
 @pytest.fixture(scope="module")

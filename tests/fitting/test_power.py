@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,12 @@ from npuflow.base.errors import DataError
 from npuflow.cli import targets
 from npuflow.cli._app import application
 from npuflow.hw.energy import Energy, MacEnergy
-from npuflow.hw.target import Numerics
 from npuflow.report.fitting import power
-from npuflow.report.fitting.measured import Subject, subject
+from npuflow.report.fitting.measured import Subject
 from npuflow.report.profile import Profile
 from npuflow.sim.clock import timeline_of
-from tests.networks.harness import SMALL, build
-from tests.networks.random_networks import network
+from tests.fitting.programs import in_order
+from tests.networks.harness import SMALL
 
 BOARD = Energy(
     "a board", (MacEnergy(8, 8, 0.8), MacEnergy(16, 16, 2.5)), (), local_byte=4.0, external_byte=90.0,
@@ -34,9 +32,7 @@ GUESS = replace(BOARD, macs=(MacEnergy(8, 8, 0.3), MacEnergy(16, 16, 0.9)), loca
 
 @pytest.fixture(scope="module")
 def subjects() -> list[Subject]:
-    return [
-        subject(f"n{s}", build(network(random.Random(s), Numerics(), depth=9)[0], SMALL)) for s in (3, 5, 8)
-    ]
+    return in_order(3, 5, 8)
 
 
 def milliseconds(one: Subject) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -35,8 +36,10 @@ def machine(target: Target) -> Machine:
     return Machine(target.compute, target.memory, target.dma)
 
 
-def build(graph: Graph, target: Target, plan: TilingPlan | None = None) -> Program:
-    plan = plan or plan_network(graph, machine(target), target.numerics)
+def build(
+    graph: Graph, target: Target, plan: TilingPlan | None = None, without: Collection[str] = ()
+) -> Program:
+    plan = plan or plan_network(graph, machine(target), target.numerics, without=without)
     program = generate(graph, plan, target)
     return Program.from_bytes(program.to_bytes())
 
