@@ -74,9 +74,9 @@ def _spread(
     value: str, maker: int, later: Sequence[int], frames: Sequence[Frame], cores: int
 ) -> Spread:
     source = frames[maker]
-    made, first = source.cores, source.cores[0]
+    made = source.cores
     cores = max(cores, *(frames[g].cores[-1] + 1 for g in (maker, *later)))
-    own = {c: source.walks[c - first].own(value) for c in made}
+    own = {c: source.walk_on(c).own(value) for c in made}
     there = {c: source.there(value, c) for c in made}
     boxes: list[Box | None] = [_buffer(source, value, c) if c in made else None for c in range(cores)]
     missing: list[list[tuple[int, Box]]] = [[] for _ in range(cores)]
@@ -108,7 +108,7 @@ def _spread(
 
 
 def _buffer(frame: Frame, value: str, core: int) -> Box | None:
-    holds = [s.holds[value] for s in frame.strips[core - frame.cores[0]] if value in s.holds]
+    holds = [s.holds[value] for s in frame.strips_on(core) if value in s.holds]
     return holds[0].box if holds else None
 
 

@@ -147,7 +147,7 @@ class GroupOnCore:
         if self.frame.moves:
             move(self.core, self.frame)
             return
-        strips = self.frame.strips[self.core.index - self.frame.cores[0]]
+        strips = self.frame.strips_on(self.core.index)
         made = {v for m in self.frame.members for v in m.outputs}
         for strip in strips:
             entered: set[str] = set()
@@ -278,7 +278,7 @@ class GroupOnCore:
     def _keep(self, value: str, made: Box, member: Member, slot: Slot) -> None:
         """`slot`: where the value lies."""
         frame = self.frame
-        walk = frame.walks[self.core.index - frame.cores[0]]
+        walk = frame.walk_on(self.core.index)
         if value not in walk.results or not frame.topology.wanted_in_data(value, frame.kept):
             return
         pairs = zip(made, walk.own(value), strict=True)

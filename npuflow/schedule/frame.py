@@ -318,10 +318,15 @@ class Frame:
 
     @property
     def strips(self) -> tuple[list[Stripe], ...]:
-        passage = self.passage
-        if passage.strips is None:
-            passage.strips = tuple(w.run() for w in self.walks)
-        return passage.strips
+        if self.passage.strips is None:
+            self.passage.strips = tuple(w.run() for w in self.walks)
+        return self.passage.strips
+
+    def walk_on(self, core: int) -> GroupWalk:
+        return self.walks[core - self.cores[0]]
+
+    def strips_on(self, core: int) -> list[Stripe]:
+        return self.strips[core - self.cores[0]]
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -378,16 +383,16 @@ class Frame:
     def there(self, value: str, core: int) -> Box | None:
         """What a core's buffer of a result surely contains when the group is done: halos of
         several strips may leave gaps."""
-        strips = self.strips[core - self.cores[0]]
+        strips = self.strips_on(core)
         holds = [s.holds[value] for s in strips if value in s.holds]
         if not holds:
             return None
-        return holds[0].box if len(strips) == 1 else self.walks[core - self.cores[0]].own(value)
+        return holds[0].box if len(strips) == 1 else self.walk_on(core).own(value)
 
     def wants(self, value: str, core: int) -> Box | None:
         """What the parts on a core read of a value."""
         box: Box | None = None
-        for strip in self.strips[core - self.cores[0]]:
+        for strip in self.strips_on(core):
             for member, window in zip(self.members, strip.windows, strict=True):
                 for name, ref in member.inputs:
                     if window is not None and name == value and elements(found := ref.operand.box(window)):

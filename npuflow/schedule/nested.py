@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from npuflow.ir.graph import ROUND, Roll
 from npuflow.schedule.allocate import Lifetime
+
+Key = TypeVar("Key", str, int)
 
 
 @dataclass(frozen=True)
@@ -57,21 +60,21 @@ def by_depth(loops: Sequence[RolledLoop]) -> list[list[RolledLoop]]:
 
 def homes_together(loops: Sequence[RolledLoop]) -> dict[str, str]:
     """In whose place each value of rounds lies, in those of all loops around it."""
-    found: dict[str, str] = {}
-    for some in by_depth(loops):
-        homes = {v: home for loop in some for v, home in loop.homes.items()}
-        found = {v: homes.get(home, home) for v, home in found.items()}
-        found |= {v: home for v, home in homes.items() if v not in found}
-    return found
+    return _through([[loop.homes for loop in some] for some in by_depth(loops)])
 
 
 def twins_together(loops: Sequence[RolledLoop]) -> dict[int, int]:
     """Groups of second rounds by those of the first that they are like, in all loops around them."""
-    found: dict[int, int] = {}
-    for some in by_depth(loops):
-        twins = {g: twin for loop in some for g, twin in loop.twins.items()}
-        found = {g: twins.get(twin, twin) for g, twin in found.items()}
-        found |= {g: twin for g, twin in twins.items() if g not in found}
+    return _through([[loop.twins for loop in some] for some in by_depth(loops)])
+
+
+def _through(depths: Sequence[Sequence[Mapping[Key, Key]]]) -> dict[Key, Key]:
+    """What maps of the inner loops lead to, and from there those of the outer ones."""
+    found: dict[Key, Key] = {}
+    for maps in depths:
+        own = {key: to for one in maps for key, to in one.items()}
+        found = {key: own.get(to, to) for key, to in found.items()}
+        found |= {key: to for key, to in own.items() if key not in found}
     return found
 
 

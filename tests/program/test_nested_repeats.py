@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from npuflow.base.errors import FitError, ModelError
+from npuflow.base.errors import FitError
 from npuflow.checks.agreement import compare
 from npuflow.hw.encode import Words, decode, encode
 from npuflow.hw.target import Target
@@ -20,7 +20,6 @@ from npuflow.program.container import Program
 from npuflow.program.folding import folded
 from npuflow.program.order import order_of
 from npuflow.program.repeats import Rounds, expanded, head
-from npuflow.runner.simulated import ProgramRunner
 from npuflow.search.unfit import PlanRequest
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
@@ -32,7 +31,7 @@ from tests.networks import random_nested
 from tests.networks.harness import machine
 from tests.networks.looped import program_of, quantised
 from tests.networks.random_loops import program_differences
-from tests.program.test_repeats import CORES, LOAD, TARGET, TENSORS, mutated, orderly
+from tests.program.test_repeats import CORES, LOAD, TARGET, TENSORS, changes_of, orderly, unseen
 
 FILES = {
     "a Loop of 11": loop_in_scan(12, 11), "a Scan of 12": scan_in_scan(10, 12),
@@ -129,40 +128,9 @@ def test_other_words_of_a_block_in_a_block_are_refused_or_told_apart(
 ) -> None:
     """A count, a step, the end of a block, a wait: none of them can be wrong unseen."""
     _, feeds, program = scan
-    (words,), wanted = program.stored, ProgramRunner(program).run(feeds)
-    at = next(at for at, _, depth in blocks(words) if depth)
-    one = decode(words[at])
-    advance, first = at + 1, at + 1 + one.number("advances")
-    used = [k for k, step in enumerate(decode(words[advance]).vector("steps")) if step]
-
-    def add(row: int, word: int, by: int) -> Any:
-        def change(stored: Words) -> None:
-            stored[row, word] = (int(stored[row, word]) + by) & 0xFFFFFFFF
-        return change
-
-    changes = [add(at, word, by) for word in (10, 11) for by in (-1, 1)]
-    changes += [add(advance, 10 + 2 * 17 + k, by) for k in used for by in (-16, 1)]
-    changes += [add(advance, 10 + k, 1) for k in used]
-    known = dict[tuple[int, int], int]()
-    for row in range(first, first + one.number("length")):
-        command = decode(words[row])
-        # but for waits that an earlier one of the queue implies
-        counts = {(command.queue, q): count for q, count in enumerate(command.wait)}
-        more = {place: count for place, count in counts.items() if count > known.get(place, 0)}
-        known.update(more)
-        changes += [lambda stored, row=row: stored[row, 2:10].fill(0)] if more else []
-    unseen = 0
-    for change in changes:
-        try:
-            other = mutated(program, change)
-            if other is None:
-                continue
-            hazards = hazards_of(other, order_of(other))
-            found = ProgramRunner(other).run(feeds)
-        except ModelError:
-            continue
-        unseen += not hazards and all(np.array_equal(found[name], wanted[name]) for name in wanted)
-    assert len(changes) > 15 and not unseen
+    (words,) = program.stored
+    changes = changes_of(words, next(at for at, _, depth in blocks(words) if depth))
+    assert len(changes) > 15 and not unseen(program, changes, feeds)
 
 
 def test_random_loops_in_loops() -> None:

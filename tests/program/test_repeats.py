@@ -3,7 +3,7 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -33,6 +33,8 @@ from tests.networks.looped import integers, program_of, quantised
 from tests.networks.onnx_text import normal, rewritten
 from tests.rules.test_recurrent import layer
 from tests.tiers import often
+
+Change = Callable[[Words], None]           # of a core's stored words
 
 LOAD = {"space": "DATA", "element": 1, "dims": (1, 1, 1, 1, 1, 4), "external_strides": (0,) * 5 + (1,),
         "local_strides": (0,) * 5 + (1,)}
@@ -220,7 +222,7 @@ def test_a_longer_loop_has_hardly_more_commands() -> None:
     assert sizes[1] < 1.1 * sizes[0]
 
 
-def mutated(program: Program, change: Any) -> Program | None:
+def mutated(program: Program, change: Change) -> Program | None:
     """The program with other stored words; None where it is refused."""
     stored = [words.copy() for words in program.stored]
     change(stored[0])
@@ -239,45 +241,54 @@ def _counted(program: Program, stored: list[Words]) -> dict[str, Any]:
     return {**program.meta, "steps": steps}
 
 
-def test_other_words_of_a_repeat_are_refused_or_told_apart() -> None:
-    """A count, a step, the end of the block, a wait: none of them can be wrong unseen."""
-    graph, feeds = quantised(layer("LSTM", steps=16, states="input"), TARGET)
-    program = program_of(graph, TARGET)
-    words = program.stored[0]
-    at = next(i for i, row in enumerate(words) if decode(row, index=i).opcode == "REPEAT")
-    wanted = ProgramRunner(program).run(feeds)
-    used = [k for k, step in enumerate(decode(words[at + 1]).vector("steps")) if step]
+def changes_of(words: Words, at: int) -> list[Change]:
+    """Changes of the block of a REPEAT: its count, its end, steps, and waits, but for those that an earlier
+    one of the queue implies."""
+    one, advance = decode(words[at]), at + 1
+    used = [k for k, step in enumerate(decode(words[advance]).vector("steps")) if step]
 
-    def add(row: int, word: int, by: int) -> Any:
+    def add(row: int, word: int, by: int) -> Change:
         def change(stored: Words) -> None:
             stored[row, word] = (int(stored[row, word]) + by) & 0xFFFFFFFF
         return change
 
     changes = [add(at, word, by) for word in (10, 11) for by in (-1, 1)]
-    changes += [add(at + 1, 10 + 2 * 17 + k, by) for k in used for by in (-16, 1)]
-    changes += [add(at + 1, 10 + k, 1) for k in used]
-    block = range(at + 2, at + 2 + decode(words[at]).number("length"))
-    waiting, known = list[int](), dict[tuple[int, int], int]()
-    for row in block:                     # but for waits that an earlier one of the queue implies
-        one = decode(words[row])
-        counts = {(one.queue, q): count for q, count in enumerate(one.wait)}
-        more = {at: count for at, count in counts.items() if count > known.get(at, 0)}
+    changes += [add(advance, 10 + 2 * 17 + k, by) for k in used for by in (-16, 1)]
+    changes += [add(advance, 10 + k, 1) for k in used]
+    known, first = dict[tuple[int, int], int](), advance + one.number("advances")
+    for row in range(first, first + one.number("length")):
+        command = decode(words[row])
+        counts = {(command.queue, q): count for q, count in enumerate(command.wait)}
+        more = {place: count for place, count in counts.items() if count > known.get(place, 0)}
         known.update(more)
-        waiting += [row] if more else []
-    changes += [lambda stored, row=row: stored[row, 2:10].fill(0) for row in waiting]
-    unseen = 0
+        changes += [lambda stored, row=row: stored[row, 2:10].fill(0)] if more else []
+    return changes
+
+
+def unseen(program: Program, changes: Sequence[Change], feeds: Mapping[str, np.ndarray]) -> int:
+    """How many of these programs are neither refused, nor have hazards, nor give other results."""
+    wanted, found = ProgramRunner(program).run(feeds), 0
     for change in changes:
         try:
             other = mutated(program, change)
             if other is None:
                 continue
             hazards = hazards_of(other, order_of(other))
-            found = ProgramRunner(other).run(feeds)
+            made = ProgramRunner(other).run(feeds)
         except ModelError:
             continue
-        same = all(np.array_equal(found[name], wanted[name]) for name in wanted)
-        unseen += same and not hazards
-    assert len(changes) > 20 and not unseen
+        found += not hazards and all(np.array_equal(made[name], wanted[name]) for name in wanted)
+    return found
+
+
+def test_other_words_of_a_repeat_are_refused_or_told_apart() -> None:
+    """A count, a step, the end of the block, a wait: none of them can be wrong unseen."""
+    graph, feeds = quantised(layer("LSTM", steps=16, states="input"), TARGET)
+    program = program_of(graph, TARGET)
+    words = program.stored[0]
+    at = next(i for i, row in enumerate(words) if decode(row, index=i).opcode == "REPEAT")
+    changes = changes_of(words, at)
+    assert len(changes) > 20 and not unseen(program, changes, feeds)
 
 
 def test_tiles_behind_a_loop_of_very_many_commands_are_blocks() -> None:
