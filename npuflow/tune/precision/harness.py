@@ -174,6 +174,13 @@ class Harness:
             return self._noise(self.prefix.run(units, table, weights, count))
         return self.probe_noise(table, weights, probes)
 
+    def ready(self, samples: int) -> None:
+        """Make what all units alone are compared with, before several threads ask for it."""
+        if self.judge.parts:
+            self._noise(self.probed(len(self.judge.held[:samples])))
+        if self.prefix is not None:
+            self.prefix.keep(samples)
+
     @cached_property
     def prefix(self) -> PrefixEvaluation | None:
         """For single units. None where the model states roundings, which the float network does without."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,12 @@ class PrefixEvaluation:
         self._fake: dict[int, tuple[FakeQuant, Sequence[str]]] = {}
         self._rest: dict[int, FloatRun] = {}
         self._known: dict[int, Sequence[State]] = {}
+        self._lock = RLock()                  # units may be asked about in several threads
+
+    def keep(self, samples: int) -> None:
+        """Keep what the float network has between sections, of the first samples."""
+        for sample in range(min(samples, len(self.feeds))):
+            self._states(sample)
 
     @property
     def sections(self) -> int:
@@ -99,30 +106,37 @@ class PrefixEvaluation:
 
     def _states(self, sample: int) -> Sequence[State]:
         """What the float network has of a sample before every section."""
-        if sample not in self._known:
-            values = {**self.feeds[sample], **self._whole.run(self.feeds[sample])}
-            self._known[sample] = [{v: values[v] for v in some} for some in self.live]
-        return self._known[sample]
+        with self._lock:
+            if sample not in self._known:
+                values = {**self.feeds[sample], **self._whole.run(self.feeds[sample])}
+                self._known[sample] = [{v: values[v] for v in some} for some in self.live]
+            return self._known[sample]
 
     def _section(self, i: int) -> tuple[FakeQuant, Sequence[str]]:
         """A section with quantisers, and what it shows."""
-        if i not in self._fake:
-            graph, end = self.network.graph, i == self.sections - 1
-            nodes = graph.nodes[self.ends[i] : self.ends[i + 1]]
-            own = {v for node in nodes for v in node.outputs}
-            needed = {v for node in nodes for v in node.inputs} | set(self.probes if end else ())
-            fed = tuple(v for v in self.live[i] if v in needed)
-            made = tuple(v for v in (self.probes if end else self.live[i + 1]) if v in own)
-            shown = [v for v in self.probes if end and (v in own or v in self.network.units)]
-            fake = FakeQuant(self.network, shown, self.floats, Section(nodes, fed, made))
-            self._fake[i] = fake, shown if end else made
-        return self._fake[i]
+        with self._lock:
+            if i not in self._fake:
+                self._fake[i] = self._opened(i)
+            return self._fake[i]
+
+    def _opened(self, i: int) -> tuple[FakeQuant, Sequence[str]]:
+        graph, end = self.network.graph, i == self.sections - 1
+        nodes = graph.nodes[self.ends[i] : self.ends[i + 1]]
+        own = {v for node in nodes for v in node.outputs}
+        needed = {v for node in nodes for v in node.inputs} | set(self.probes if end else ())
+        fed = tuple(v for v in self.live[i] if v in needed)
+        made = tuple(v for v in (self.probes if end else self.live[i + 1]) if v in own)
+        shown = [v for v in self.probes if end and (v in own or v in self.network.units)]
+        fake = FakeQuant(self.network, shown, self.floats, Section(nodes, fed, made))
+        return fake, shown if end else made
 
     def _plain(self, i: int, state: State) -> State:
         """The probes behind section i - 1, everything unquantised."""
-        if i not in self._rest:
-            self._rest[i] = FloatRun.of(self.network.graph, self.probes, self.ends[i])
-        return self._rest[i].run(state)
+        with self._lock:
+            if i not in self._rest:
+                self._rest[i] = FloatRun.of(self.network.graph, self.probes, self.ends[i])
+            rest = self._rest[i]
+        return rest.run(state)
 
 
 def lives(graph: Graph, probes: Sequence[str]) -> Mapping[str, tuple[int, int]]:

@@ -3,15 +3,19 @@ bounded by multiply-accumulates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from npuflow.base.processors import PROCESSORS
 from npuflow.ir.macs import pass_macs
+from npuflow.run.walk import pass_bytes
 from npuflow.strategies import NARROW, WIDE, Noise
 from npuflow.tune import tuned
 from npuflow.tune.precision.harness import Harness
+
+AT_ONCE = 16                              # bundles behind which progress is told
 
 
 def noises(harness: Harness, probes: int, progress: Callable[[int, int], None]) -> Noise:
@@ -26,15 +30,27 @@ def noises(harness: Harness, probes: int, progress: Callable[[int, int], None]) 
     samples = len(harness.judge.held[:probes])
     found = np.zeros((count, samples, len(harness.judge.parts)))
     first: dict[int, Noise] = {}
-    for i, bundle in enumerate(bundles):
-        first[i] = harness.together(bundle, NARROW, 1) / len(bundle)
-        found[list(bundle)] = first[i]
+    for i, noise in enumerate(alone(harness, bundles, NARROW, 1)):
+        first[i] = found[list(bundles[i])] = noise
         progress(i + 1, len(bundles))
     affordable = (passes - len(bundles)) // max(samples - 1, 1)
     noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
-    for i in noisy[: min(affordable, round(tuned.NOISE_AGAIN * len(bundles)))] if samples > 1 else ():
-        found[list(bundles[i])] = harness.together(bundles[i], NARROW, samples) / len(bundles[i])
+    again = min(affordable, round(tuned.NOISE_AGAIN * len(bundles))) if samples > 1 else 0
+    some = [bundles[i] for i in noisy[:max(again, 0)]]
+    for bundle, noise in zip(some, alone(harness, some, NARROW, samples), strict=True):
+        found[list(bundle)] = noise
     return found
+
+
+def alone(harness: Harness, bundles: Sequence[Sequence[int]], level: int, samples: int) -> Iterator[Noise]:
+    """[samples, outputs] of every bundle, shared out to its units."""
+    each = pass_bytes(harness.network.graph)
+    harness.ready(samples)
+    for start in range(0, len(bundles), AT_ONCE):
+        yield from PROCESSORS.all_of(
+            lambda bundle: harness.together(bundle, level, samples) / len(bundle),
+            bundles[start : start + AT_ONCE], each,
+        )
 
 
 def wide_noises(harness: Harness, probes: int) -> list[Noise]:
@@ -42,8 +58,9 @@ def wide_noises(harness: Harness, probes: int) -> list[Noise]:
     count = len(harness.names)
     passes = max(int(tuned.NOISE_MACS / pass_macs(harness.network.graph)), 8)
     found: list[Noise] = []
-    for bundle in runs(harness, min(max(passes // max(probes, 1), 1), count)):
-        found += [harness.together(bundle, WIDE, probes) / len(bundle)] * len(bundle)
+    bundles = runs(harness, min(max(passes // max(probes, 1), 1), count))
+    for bundle, noise in zip(bundles, alone(harness, bundles, WIDE, probes), strict=True):
+        found += [noise] * len(bundle)
     return found
 
 
