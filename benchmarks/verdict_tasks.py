@@ -21,7 +21,6 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.export import export_model
 from npuflow.place.islands import PlacementTable
-from npuflow.run.walk import SampleWalk, stretch
 from npuflow.stages._targets import PlannedTarget, WholeTarget
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
@@ -31,6 +30,7 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.tiling import shipped_targets
 from npuflow.statistics import statistics as merging
 from npuflow.statistics.observe import Observer, needed_values
+from npuflow.tune.walk import SampleWalk, stretch
 
 FIRST = ("photos", "scenes", "vad", "fashion")
 NET: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {

@@ -18,7 +18,7 @@ SIBLINGS = ("ops", "rules", "calibrators", "rounders", "strategies", "frontends"
 SIBLINGS += ("heads",)
 COMPILER = (
     "hw", "ir", "onnx", "checkpoints", *SIBLINGS, "forms", "gradients", "place", "rewrite", "input", "run",
-    "compare", "quantise", "statistics", "schedule", "search", "tune", "program", "kernels", "isa", "whole",
+    "compare", "quantise", "statistics", "schedule", "search", "program", "kernels", "isa", "whole", "tune",
     "sim", "export_tflite", "export_tosa", "runner", "checks", "report",
 )
 """Rooms that know of tensors: a room imports rooms that stand before it. docs/explanation/architecture.md has

@@ -27,8 +27,8 @@ from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError
 from npuflow.onnx.serialised import serialised
 from npuflow.onnx.types import value_info
+from npuflow.run.floats import plain_session
 from npuflow.run.qdq import to_qdq
-from npuflow.run.walk import plain_session
 from npuflow.whole.execute.executor import Executor
 
 if TYPE_CHECKING:

@@ -27,6 +27,12 @@ def float_session(model: SessionModel) -> Any:
         ) from fault
 
 
+def plain_session(model: SessionModel, *, optimised: bool = True) -> Any:
+    """One thread, and no integer kernels in place of the float ones written down; not
+    `optimised`: no fused ones either."""
+    return opened(model, float_codes=True, optimised=optimised)
+
+
 class FloatRun:
     """A model of floats. `made`: its outputs, in order; without any nothing is run. `fed`: what it reads."""
 

@@ -28,10 +28,9 @@ from npuflow.metrics import METRICS, Metric
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel
 from npuflow.program.container import Program
-from npuflow.run.floats import float_session
+from npuflow.run.floats import float_session, plain_session
 from npuflow.run.interpret import Interpreter
 from npuflow.run.state import Following, SampleModel, zeros
-from npuflow.run.walk import plain_session
 from npuflow.runner.feed import dequantize
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages._reference import reference_of

@@ -34,9 +34,9 @@ from npuflow.place.partition import is_npu
 from npuflow.quantise.scales import MANY
 from npuflow.quantise.weights import coded_bias
 from npuflow.run.floats import FloatRun
-from npuflow.run.walk import SampleWalk, pass_bytes
 from npuflow.tune.error import noise, output_error, outputs_of
 from npuflow.tune.improve import CLOSER, Acceptance, Proposal, Trial, improve
+from npuflow.tune.walk import SampleWalk, pass_bytes
 
 Real = npt.NDArray[np.float64]
 Feed = Mapping[str, Array]

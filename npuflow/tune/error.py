@@ -9,7 +9,7 @@ import numpy as np
 from npuflow.ir.graph import Graph
 from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
-from npuflow.run.walk import SampleWalk
+from npuflow.tune.walk import SampleWalk
 
 Feed = Mapping[str, Array]
 

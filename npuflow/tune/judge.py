@@ -20,7 +20,6 @@ from npuflow.ir.macs import pass_macs
 from npuflow.ir.types import Array
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.graph import Quantization, build
-from npuflow.run.walk import SampleWalk
 from npuflow.strategies import Budget, Noise, Output
 from npuflow.tune.bias import Real, correct_biases, mean_outputs
 from npuflow.tune.error import Feed, output_error, outputs_of
@@ -28,6 +27,7 @@ from npuflow.tune.improve import ASKED
 from npuflow.tune.parts import OutputPart, output_parts
 from npuflow.tune.places import ObjectPlaces, places
 from npuflow.tune.quality import Outputs, energies, noise_of, quality
+from npuflow.tune.walk import SampleWalk
 
 LayerMeans = tuple[Graph, list[str], list[Feed], Mapping[str, Real]]
 KEPT = 2                                  # candidates whose graphs are kept

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Override, Quantize
-from npuflow.run.walk import SampleWalk
 from npuflow.testing.quantised import quantize_graph
 from npuflow.tune.bias import correct_biases
+from npuflow.tune.walk import SampleWalk
 from tests.networks.floats import Net, floats, integers, quantised
 
 

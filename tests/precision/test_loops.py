@@ -25,7 +25,6 @@ from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.floats import FloatRun
 from npuflow.run.qdq import to_qdq
-from npuflow.run.walk import SampleWalk
 from npuflow.strategies import NARROW, WIDE
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
@@ -37,6 +36,7 @@ from npuflow.tune.precision.problem import cost_of
 from npuflow.tune.precision.range_search import judged
 from npuflow.tune.rounding.columns import ColumnObserver, columns
 from npuflow.tune.rounding.layers import WeightedLayer
+from npuflow.tune.walk import SampleWalk
 from tests.frontends.test_nested_loops import layer_in_scan
 from tests.networks.onnx_text import TARGET, normal
 from tests.program.test_round_loads import EDGE, stacked

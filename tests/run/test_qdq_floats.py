@@ -10,9 +10,9 @@ import pytest
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import decode
 from npuflow.quantise.config import FLOATS, Override, Quantize
+from npuflow.run.floats import plain_session
 from npuflow.run.interpret import interpret
 from npuflow.run.qdq import isolated
-from npuflow.run.walk import plain_session
 from npuflow.testing.quantised import quantize_graph
 from tests.quantise.test_floats import NUMERICS, network
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
-from npuflow.run.walk import Feed
 from npuflow.tune.correct.channel_ends import channel_ends
 from npuflow.tune.correct.equalize import Edit
 from npuflow.tune.correct.groups import CHANNEL, ChannelGroup, LinearLayer, groups
+from npuflow.tune.walk import Feed
 
 Real = npt.NDArray[np.float64]
 

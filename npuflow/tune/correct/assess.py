@@ -13,11 +13,11 @@ from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.run.walk import Feed
 from npuflow.statistics import statistics
 from npuflow.statistics.observe import Observer, needed_values
 from npuflow.tune.judge import Judge
 from npuflow.tune.ranges.thresholds import Calibrate, thresholds
+from npuflow.tune.walk import Feed
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.types import usable_scale
 from npuflow.run.floats import FloatRun
-from npuflow.run.walk import Feed
+from npuflow.tune.walk import Feed
 
 BITS, WIDE = 8, 16
 ROOM = 1.25                               # how far queries may go beyond what samples had

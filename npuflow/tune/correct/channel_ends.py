@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
 from npuflow.run.floats import FloatRun
-from npuflow.run.walk import Feed
 from npuflow.tune.correct.groups import CHANNEL
+from npuflow.tune.walk import Feed
 
 Real = npt.NDArray[np.float64]
 

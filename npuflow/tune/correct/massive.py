@@ -25,10 +25,10 @@ from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value
 from npuflow.ir.verify import verify
 from npuflow.run.floats import FloatRun
-from npuflow.run.walk import Feed
 from npuflow.tune.correct.fold_back import Refused
 from npuflow.tune.correct.products import ProductEdits
 from npuflow.tune.correct.residual import ResidualStream, StreamNorm, StreamWriter, streams
+from npuflow.tune.walk import Feed
 
 Real = npt.NDArray[np.float64]
 Types = Mapping[str, QuantType | FloatType | GroupedType]

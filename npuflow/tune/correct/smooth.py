@@ -25,9 +25,9 @@ from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.types import activation_type, weight_type
 from npuflow.run.floats import FloatRun
-from npuflow.run.walk import Feed
 from npuflow.tune import tuned
 from npuflow.tune.correct.fold_back import LARGEST, Edits, Fold, Refused
+from npuflow.tune.walk import Feed
 
 Real = npt.NDArray[np.float64]
 

@@ -51,7 +51,7 @@ from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
 from npuflow.run.as_stated import as_stated, stated_activations
 from npuflow.run.floats import float_session
-from npuflow.run.walk import pass_bytes
+from npuflow.tune.walk import pass_bytes
 
 Ranges = Mapping[str, tuple[float, float]]
 # [groups, 4]: step, the end codes counted from the zero point, and the factor that cuts a significand

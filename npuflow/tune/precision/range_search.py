@@ -20,9 +20,8 @@ from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.export import session_model
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.quantise.types import activation_type
-from npuflow.run.floats import FloatRun
+from npuflow.run.floats import FloatRun, plain_session
 from npuflow.run.qdq import QdqBuilder
-from npuflow.run.walk import plain_session
 from npuflow.tune import tuned
 from npuflow.tune.ranges.thresholds import RangeChoice, Ranges
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from npuflow.base.processors import PROCESSORS
 from npuflow.ir.macs import pass_macs
-from npuflow.run.walk import pass_bytes
 from npuflow.strategies import NARROW, WIDE, Noise
 from npuflow.tune import tuned
 from npuflow.tune.precision.harness import Harness
+from npuflow.tune.walk import pass_bytes
 
 AT_ONCE = 16                              # bundles behind which progress is told
 

@@ -26,7 +26,6 @@ from npuflow.ir.sparsity import Mask
 from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight
 from npuflow.rounders._relaxed import Descending, Relaxed
-from npuflow.run.walk import SampleWalk
 from npuflow.tune import tuned
 from npuflow.tune.error import noise
 from npuflow.tune.improve import Proposal, Trial, improve
@@ -36,6 +35,7 @@ from npuflow.tune.rounding.blocks import LayerBlock, blocks
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.rounded import Matrix
 from npuflow.tune.rounding.weights import with_weights
+from npuflow.tune.walk import SampleWalk
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.rounders import Reals, RoundedWeight
-from npuflow.run.walk import SampleWalk
 from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.columns import Codes, ColumnObserver, Places, columns
 from npuflow.tune.rounding.layers import WeightedLayer
@@ -28,6 +27,7 @@ from npuflow.tune.rounding.rounded import (
     rounded,
 )
 from npuflow.tune.rounding.weights import with_weights
+from npuflow.tune.walk import SampleWalk
 
 
 def sequential(

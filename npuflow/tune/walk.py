@@ -14,8 +14,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import after, before
 from npuflow.ir.types import Array
 from npuflow.onnx.export import session_model
-from npuflow.onnx.fed import SessionModel
-from npuflow.onnx.session import opened
+from npuflow.run.floats import plain_session
 from npuflow.run.qdq import QdqBuilder
 
 Feed = Mapping[str, Array]
@@ -138,9 +137,3 @@ def stretch(
         builder.node(graph.nodes[i])
     shown = [builder.real(v) if graph.values[v].number else v for v in outputs]
     return plain_session(session_model(builder.graph(inputs, shown)))
-
-
-def plain_session(model: SessionModel, *, optimised: bool = True) -> Any:
-    """One thread, and no integer kernels in place of the float ones written down; not
-    `optimised`: no fused ones either."""
-    return opened(model, float_codes=True, optimised=optimised)
