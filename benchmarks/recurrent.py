@@ -43,10 +43,13 @@ from npuflow.rules import Hardware
 from npuflow.run.floats import FloatRun
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.per_step import made_by_step
-from npuflow.search.in_loops import with_products_in_loops
-from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.search.plan import plan_network
+from npuflow.search.tilings import DEFAULT_LEVEL
+from npuflow.search.unfit import PlanRequest
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.tiling import LoopForms, best_plan
 from npuflow.testing.quantised import quantize_graph
 
 Made = TypeVar("Made")
@@ -209,10 +212,8 @@ def where(steps: int = 200) -> list[str]:
     coded = quantize_graph(graph, place(graph, target).on_npu, ranges, Quantize(), target.numerics).graph
     machine = Machine(target.compute, target.memory, target.dma)
 
-    def planned(graph: Graph) -> TilingPlan:
-        return plan_network(rolled(graph), machine, target.numerics)
-
-    plan = with_products_in_loops(planned(coded), coded, machine, planned)
+    wanted_plan = PlanRequest(rolled(coded), machine, target.numerics, DEFAULT_LEVEL)
+    plan = best_plan(LoopForms(wanted_plan, Quantized(coded)))
     few = rolled(made_by_step(coded, plan.by_step))
     program = generate(few, plan, target)
     order = order_of(program)

@@ -91,6 +91,7 @@ TABLE: dict[tuple[str, str], Sequence[str]] = {
     ("attention", "sequential"): FEW[:1],
     ("recurrent", "default"): FEW[:1],
     ("recurrent", "w4a8"): FEW[:1],
+    ("directions", "default"): ("edge-4t", "server-32t"),
     ("heads", "default"): FEW[:2],
     ("heads", "corrected"): FEW[:1],
     ("fashion", "default"): FEW[:1],
@@ -189,6 +190,16 @@ def recurrent() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     return n.model((1, 6, 8), n.add("Gemm", last, n.weight(5, hidden), transB=1)), (6, 8)
 
 
+def directions() -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """An LSTM of 24 steps in both directions, which may run as one loop or on two cores."""
+    n, hidden = Net(5), 16
+    steps = n.add("Transpose", "x", perm=[1, 0, 2])
+    weights = (n.weight(2, 4 * hidden, 8), n.weight(2, 4 * hidden, hidden), n.weight(2, 8 * hidden))
+    made = n.add("LSTM", steps, *weights, hidden_size=hidden, direction="bidirectional")
+    rows = n.add("Reshape", n.add("Transpose", made, perm=[2, 0, 1, 3]), n.constant([1, 24, 32], np.int64))
+    return n.model((1, 24, 8), n.add("MatMul", rows, n.weight(2 * hidden, 5))), (24, 8)
+
+
 def heads() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     """A map of scores and one of boxes over one trunk."""
     n = Net(4)
@@ -201,7 +212,10 @@ def heads() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     return n.model((1, 3, 16, 16), score, box), (3, 16, 16)
 
 
-NETWORKS = {"residual": residual, "attention": attention, "recurrent": recurrent, "heads": heads}
+NETWORKS = {
+    "residual": residual, "attention": attention, "recurrent": recurrent, "directions": directions,
+    "heads": heads,
+}
 
 
 def subjects(wanted: Sequence[str]) -> Iterator[tuple[str, str, str]]:

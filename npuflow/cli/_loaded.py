@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from npuflow.flow.store import Store
     from npuflow.ir.graph import Graph
     from npuflow.program.container import Program
+    from npuflow.quantise.candidate import Candidate
     from npuflow.report.profile import Profile
 
 
@@ -53,6 +54,29 @@ class Build:
         """The network before quantisation, after the rewrites."""
         graph: Graph = self.artifact(self._source("quantize", "graph")).graph
         return graph
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """The network before quantisation with all choices made, but codes of weights."""
+        from npuflow.base.errors import RecipeError
+        from npuflow.hw.target import HostProcessor, Memory, Numerics
+        from npuflow.place.islands import PlacementTable
+        from npuflow.quantise.config import Quantize
+        from npuflow.stages._candidates import PlacedNetwork, TargetNetwork
+        from npuflow.stages._chosen import Choices
+
+        def made(name: str) -> Any:
+            return self.artifact(self._source("quantize", name))
+
+        def table(cls: type[Any]) -> Any:
+            found, faults = self.recipe.read(cls)
+            if found is None:
+                raise RecipeError(faults)
+            return found
+
+        placed = PlacedNetwork(made("graph"), made("placement"), table(Quantize), table(Numerics))
+        network = TargetNetwork(placed, table(Memory), table(HostProcessor), table(PlacementTable))
+        return Choices(made("thresholds"), made("precision"), None, None).of(network.candidate)
 
     @cached_property
     def graph(self) -> Graph:

@@ -13,14 +13,15 @@ codes of 0.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.tables import Config, Range
 from npuflow.hw.elements import container
 
 Array = npt.NDArray[Any]
@@ -158,3 +159,27 @@ def of_text(text: str, rows: int) -> Array:
     """The numbers of a text, [rows, groups]."""
     kind = np.dtype(text[0]).newbyteorder("<")
     return np.frombuffer(base64.b64decode(text[1:]), kind).reshape(rows, -1)
+
+
+# --- products with such weights, as a target has them
+
+
+@dataclass(frozen=True)
+class GroupProduct(Config):
+    """A product of matrices with weights in groups, which the array turns into numbers as it loads them:
+    codes with a float16 scale a group, and maybe a zero point or a minimum. Sums over int16 have 64 bits,
+    those over floats are added by the chunk rule."""
+
+    activations: Literal["int16", "bfloat16", "float16"]
+    weights: Annotated[tuple[Literal[4, 8], ...], Range(4, 8)] = (4, 8)       # bits of a code
+    groups: tuple[Literal[32, 64, 128], ...] = (32, 64, 128)    # consecutive input channels of a group
+
+
+def bits_beside(products: Sequence[GroupProduct], activations: str, bits: int, group: int) -> int:
+    """Bits that codes of so many have in a product with groups of that size, beside activations of a type;
+    0: there is no such product."""
+    found = [
+        width for one in products for width in one.weights
+        if one.activations == activations and group in one.groups and bits <= width
+    ]
+    return min(found, default=0)

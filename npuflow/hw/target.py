@@ -12,7 +12,7 @@ from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
 from npuflow.hw.elements import ELEMENTS, LEAST, WIDEST, wide
 from npuflow.hw.energy import Energy as Energy
-from npuflow.hw.products import GroupProduct, bits_beside
+from npuflow.hw.grouped import GroupProduct, bits_beside
 from npuflow.hw.ranges import Bits as Bits
 from npuflow.hw.ranges import BlockName as BlockName
 from npuflow.hw.ranges import Bytes, Cycles, Limit, Positive, Rate

@@ -11,10 +11,17 @@ import numpy as np
 from npuflow.base.registry import Registry
 from npuflow.hw.target import Numerics
 from npuflow.ir.answers import No, Yes, first_no, need
-from npuflow.ir.op_floats import Algebra, Bound, FloatSemantics, bound_array
-from npuflow.ir.op_lowerable import Lowerable
-from npuflow.ir.op_quantisable import Quantisable, Role
-from npuflow.ir.op_scalable import Scalable, Weights
+from npuflow.ir.contract import (
+    Algebra,
+    Bound,
+    FloatSemantics,
+    Lowerable,
+    Quantisable,
+    Role,
+    Scalable,
+    Weights,
+    bound_array,
+)
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 __all__ = [

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from npuflow.base.errors import InternalError
+from npuflow.schedule import tuned
 
 
 @dataclass(frozen=True)
@@ -121,3 +122,34 @@ def check_layout(lives: Sequence[Lifetime], addresses: Mapping[str, int], limit:
                     code="NF-INTERNAL-007",
                 )
         alive[i] = (low, high)
+
+
+def in_own_bytes(
+    lives: Sequence[Lifetime], constants: Collection[str], parts: int, limit: int, align: int
+) -> Iterator[list[Lifetime]]:
+    """The lives of all but constants, longer by up to so many parts, in less and less room; as they are
+    at last. Bytes of a part are free once it is done, and the next part takes them: its first jobs then wait
+    for the last ones of the part before, although nothing else keeps them."""
+    for share in tuned.APART_SHARES if parts else ():
+        yield _longer(lives, constants, parts, int(limit * share), align)
+    yield [v for v in lives if v.name not in constants]
+
+
+def _longer(
+    lives: Sequence[Lifetime], constants: Collection[str], parts: int, room: int, align: int
+) -> list[Lifetime]:
+    """The smaller ones first, by a part at a time, as long as all that is alive takes no more than `room`."""
+    end = max((v.last for v in lives), default=0)
+    use = [0] * (end + 1)
+    for v in lives:
+        for t in range(v.first, v.last + 1):
+            use[t] += aligned(v.size, align)
+    found = {v.name: v for v in lives if v.name not in constants}
+    order = sorted(found, key=lambda name: (found[name].size, name))
+    for name in order * parts:
+        life = found[name]
+        size, behind = aligned(life.size, align), life.last + 1
+        if behind <= end and use[behind] + size <= room:
+            use[behind] += size
+            found[name] = replace(life, last=behind)
+    return list(found.values())

@@ -19,13 +19,12 @@ import numpy as np
 from npuflow.base.errors import FitError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
-from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, peak
+from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, in_own_bytes, peak
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.staying import Name, Staying, candidates, chosen, with_staying
 from npuflow.schedule.units import SlotUnit, units_of
 
@@ -220,7 +219,7 @@ def laid(
     if base.total > limit:
         return None
     best, early = base, list(lives)
-    ways = apart(lives, movable, ahead, limit, align) if look else ()
+    ways = in_own_bytes(lives, movable, ahead, limit, align) if look else ()
     rings = (go_round(lives, movable, limit, align, method, way) for way in ways)
     ring = next((found for found in rings if found is not None), None)
     if ring is not None:

@@ -9,10 +9,13 @@ from npuflow.base.wording import counted
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.place.islands import PlacementTable
+from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
 from npuflow.stages._calibration import TuningSamples
+from npuflow.stages._candidates import PlacedNetwork, TargetNetwork
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
 from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.config import Equalize
 from npuflow.tune.correct.prepare import prepare
@@ -54,9 +57,12 @@ def equalize(
     if not judge.held:
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph
-    setup = QuantisationSetup(
-        judge, calibrate, quantize, whole.target, equalize.corrected, least, graph.stated
+    target = whole.target
+    placed = Placement(place(graph.graph, target, least, graph.stated))
+    network = TargetNetwork(
+        PlacedNetwork(graph, placed, quantize, target.numerics), target.memory, target.host, least
     )
+    setup = QuantisationSetup(judge, calibrate, network.candidate, target, equalize.corrected)
     done = prepare(graph.graph, equalize, setup)
     log(f"thresholds from {counted(len(judge.fit), 'sample')}, judged on {len(judge.held)} others")
     for trial in done.trials:

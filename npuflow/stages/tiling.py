@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -18,8 +20,8 @@ from npuflow.place.host import HostWork, host_work, total_work
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.chunks import chunked
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.per_step import made_by_step
-from npuflow.search.in_loops import with_products_in_loops
+from npuflow.schedule.per_step import made_by_step, step_products
+from npuflow.search.canonical import Memo
 from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.strategies import check_names
@@ -31,6 +33,8 @@ from npuflow.stages.quantize import Quantized, to_plan
 
 SHORT = 500                               # nodes of a network with its loops written out: it is planned, too
 FLAT = 1000                               # the same of steps of loops with one of two nested ones written out
+TRIES = 12                                # plans with products in loops, at most: each takes as long as any
+BEST = 3                                  # that go on from loop to loop: what one has is another's room
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,7 @@ def tiling(
     wanted = PlanRequest(
         graph, machine, planned.numerics, level, table.pins, table.allocation
     )
-    how = _nested if any(roll.outer for roll in graph.rolls) else _planned
-    plan = how(wanted, quantized, costs, table.without)
+    plan = best_plan(LoopForms(wanted, quantized, costs.memo, table.without))
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     groups = counted(len(plan.groups), "group")
@@ -137,121 +140,146 @@ def tiling(
     return Tiled(plan, work, work.cycles(target))
 
 
-def _nested(
-    wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts, without: tuple[str, ...]
-) -> TilingPlan:
-    """The plan with some steps of loops in some steps of others. Where there is none, one of two nested loops
-    is written out, and where that is short and better."""
-    flat = quantized.flat()
-    try:
-        plan = replace(plan_network(*wanted.arguments, costs.memo, without), nested=True)
-    except TargetError as fault:
-        log(f"one of two nested loops is written out: {fault.message}")
-        return _planned(replace(wanted, graph=to_plan(flat)), quantized, costs, without)
-    if len(flat.nodes) > FLAT or len((graph := to_plan(flat)).nodes) > FLAT:
-        return plan
-    other, machine = _planned(replace(wanted, graph=graph), quantized, costs, without), wanted.machine
-    if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
-        return plan
-    log(f"one of two nested loops is written out: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
-    return other
+@dataclass(frozen=True)
+class LoopForms:
+    """A quantised network whose loops can be planned in several forms, and how each is planned. `wanted`: the
+    form that comes first; `known` and `without`: see `plan_network`."""
 
+    wanted: PlanRequest
+    quantized: Quantized
+    known: Memo | None = None
+    without: tuple[str, ...] = ()
 
-def _planned(
-    wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts, without: tuple[str, ...]
-) -> TilingPlan:
-    """The plan. Where no round of a loop stands for all of them, loops are written out."""
-    try:
-        plan = plan_network(*wanted.arguments, costs.memo, without)
-    except TargetError as fault:
-        if not wanted.graph.rolls:
-            raise explained(wanted, fault, shipped_targets()) from None
-        log(f"loops are written out, step after step: {fault.message}")
-        return _planned(replace(wanted, graph=quantized.straight()), quantized, costs, without)
-    plan = _in_loops(plan, wanted, quantized, costs, without)
-    plan = _apart(_paired(plan, wanted, quantized, costs, without), wanted, quantized, costs, without)
-    if wanted.graph.lengths or not has_copies(wanted.graph):
-        return plan
-    return _short_written_out(plan, wanted, quantized.straight(), costs, without)
+    @property
+    def nested(self) -> bool:
+        """Whether the first form has some steps of loops in some steps of others."""
+        return any(roll.outer for roll in self.wanted.graph.rolls)
 
+    @cached_property
+    def flat(self) -> Graph:
+        """The network without nested loops."""
+        return self.quantized.flat()
 
-def _in_loops(
-    plan: TilingPlan, wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts,
-    without: tuple[str, ...],
-) -> TilingPlan:
-    """The plan; one with products in front of loops made in them, where it is better."""
-    if not wanted.graph.rolls or wanted.pins != NO_PINS:
-        return plan
+    def first(self, graph: Graph) -> LoopForms:
+        return replace(self, wanted=replace(self.wanted, graph=graph))
 
-    def planned(graph: Graph) -> TilingPlan:
-        return plan_network(*replace(wanted, graph=to_plan(graph)).arguments, costs.memo, without)
+    def form(self, by_step: tuple[str, ...] = (), paired: bool = False, cores: int = 1) -> Graph:
+        """Loops in some of their steps: see `TilingPlan` and `to_plan`."""
+        return to_plan(made_by_step(self.flat, by_step), paired=paired, cores=cores)
 
-    other = with_products_in_loops(plan, quantized.flat(), wanted.machine, planned)
-    if other.by_step:
-        log(f"made in loops: {', '.join(other.by_step)}; {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
-    return other
+    def plan(self, graph: Graph) -> TilingPlan:
+        """The plan of a form; a TargetError where there is none."""
+        return plan_network(*replace(self.wanted, graph=graph).arguments, self.known, self.without)
 
-
-def _paired(
-    plan: TilingPlan, wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts,
-    without: tuple[str, ...],
-) -> TilingPlan:
-    """The plan; that with pairs of loops as one, where it is better: local memory may not hold the constants
-    of both."""
-    graph = to_plan(made_by_step(quantized.flat(), plan.by_step), paired=True)
-    machine = wanted.machine
-    if len(graph.rolls) == len(wanted.graph.rolls):
-        return plan
-    try:
-        other = plan_network(*replace(wanted, graph=graph).arguments, costs.memo, without)
-    except TargetError:
-        return plan
-    if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
-        return plan
-    log(f"pairs of loops run as one: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
-    bounds = plan.bounds if plan.by_step else other.bounds
-    return replace(other, paired=True, by_step=plan.by_step, bounds=bounds)
-
-
-def _apart(
-    plan: TilingPlan, wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts,
-    without: tuple[str, ...],
-) -> TilingPlan:
-    """The plan; that with loops that may run beside each other each on a core of its own, where it is
-    better. Products that loops make on one core may be faster on all cores, in front of them; of more loops
-    than cores, pairs may be one."""
-    cores, machine, best = wanted.machine.compute.cores, wanted.machine, plan
-    for by_step, pairs in product(dict.fromkeys((plan.by_step, ())), (False, True) if cores > 1 else ()):
-        graph = to_plan(made_by_step(quantized.flat(), by_step), paired=pairs, cores=cores)
-        if not any(roll.core for roll in graph.rolls):
-            continue
+    def plans(self, graph: Graph, **form: Any) -> list[TilingPlan]:
+        """The plan of a form, which it says; nothing where there is none."""
         try:
-            other = plan_network(*replace(wanted, graph=graph).arguments, costs.memo, without)
+            return [replace(self.plan(graph), **form)]
         except TargetError:
-            continue
-        if machine.worth(other.cycles, other.bytes) < machine.worth(best.cycles, best.bytes):
-            best = replace(other, apart=cores, paired=pairs, by_step=by_step, bounds=plan.bounds)
-    if best is not plan:
-        log(f"loops each run on a core of their own: {best.cycles:.0f} cycles, not {plan.cycles:.0f}")
-    return best
+            return []
+
+    def worth(self, plan: TilingPlan) -> float:
+        return self.wanted.machine.worth(plan.cycles, plan.bytes)
 
 
-def _short_written_out(
-    plan: TilingPlan, wanted: PlanRequest, straight: Graph, costs: SubgraphCosts, without: tuple[str, ...]
-) -> TilingPlan:
-    """The plan, whose steps copy so that some stand for all; that of short loops written out, where it is
-    better."""
-    if len(straight.nodes) > SHORT:
-        return plan
+def _written_flat(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+    return [best_plan(forms.first(forms.form()))]
+
+
+def _in_loops(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+    """Loop by loop, those of most steps first. The bounds stay those of the network as it is."""
+    tries, found, graph = 0, [plan], forms.flat
+    for options in step_products(graph, forms.wanted.machine) if not graph.lengths else ():
+        for before in tuple(found):
+            for option in options[: TRIES - tries]:
+                tries += 1
+                values = (*before.by_step, *option)
+                found += forms.plans(forms.form(values), by_step=values, bounds=plan.bounds)
+        found = sorted(found, key=forms.worth)[:BEST]
+    return found
+
+
+def _in_pairs(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+    """Local memory may not hold the constants of both."""
+    graph = forms.form(plan.by_step, paired=True)
+    if len(graph.rolls) == len(forms.wanted.graph.rolls):
+        return []
+    own = {"bounds": plan.bounds} if plan.by_step else {}
+    return forms.plans(graph, paired=True, by_step=plan.by_step, **own)
+
+
+def _on_cores(forms: LoopForms, plan: TilingPlan) -> Iterator[TilingPlan]:
+    """Products that loops make on one core may be faster on all cores, in front of them; of more loops than
+    cores, pairs may be one."""
+    cores = forms.wanted.machine.compute.cores
+    for by_step, pairs in product(dict.fromkeys((plan.by_step, ())), (False, True)):
+        graph = forms.form(by_step, pairs, cores)
+        if any(roll.core for roll in graph.rolls):
+            yield from forms.plans(graph, apart=cores, paired=pairs, by_step=by_step, bounds=plan.bounds)
+
+
+def _written_out(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+    return forms.plans(forms.quantized.straight())
+
+
+def _few_flat(forms: LoopForms) -> bool:
+    return len(forms.flat.nodes) <= FLAT and len(forms.form().nodes) <= FLAT
+
+
+def _few_straight(forms: LoopForms) -> bool:
+    """Also where steps of loops copy, so that some stand for all."""
+    graph = forms.wanted.graph
+    return not graph.lengths and has_copies(graph) and len(forms.quantized.straight().nodes) <= SHORT
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it;
+    `nested`: beside plans with some steps of loops in some steps of others, and no others."""
+
+    what: str
+    may: Callable[[LoopForms], bool]
+    plans: Callable[[LoopForms, TilingPlan], Iterable[TilingPlan]]
+    nested: bool = False
+
+
+ONE_LEVEL = Rival("one of two nested loops is written out", _few_flat, _written_flat, nested=True)
+NO_LOOPS = Rival("loops are written out, step after step", _few_straight, _written_out)
+RIVALS = (
+    ONE_LEVEL,
+    Rival(
+        "products in front of loops are made in them",
+        lambda forms: bool(forms.wanted.graph.rolls) and forms.wanted.pins == NO_PINS, _in_loops,
+    ),
+    Rival("pairs of loops run as one", lambda forms: True, _in_pairs),
+    Rival(
+        "loops each run on a core of their own", lambda forms: forms.wanted.machine.compute.cores > 1,
+        _on_cores,
+    ),
+    NO_LOOPS,
+)
+
+
+def best_plan(forms: LoopForms) -> TilingPlan:
+    """The plan of the first form, or that of a rival that is worth more. Where no round of a loop stands for
+    all of them, the loop is written out."""
+    graph = forms.wanted.graph
     try:
-        other = plan_network(*replace(wanted, graph=straight).arguments, costs.memo, without)
-    except TargetError:
-        return plan
-    machine = wanted.machine
-    if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
-        return plan
-    log(f"loops are written out, step after step: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
-    return other
+        best = replace(forms.plan(graph), nested=forms.nested)
+    except TargetError as fault:
+        if not graph.rolls:
+            raise explained(forms.wanted, fault, shipped_targets()) from None
+        next_, rest = (ONE_LEVEL, forms.form()) if forms.nested else (NO_LOOPS, forms.quantized.straight())
+        log(f"{next_.what}: {fault.message}")
+        return best_plan(forms.first(rest))
+    for rival in RIVALS:
+        if rival.nested != forms.nested or not rival.may(forms):
+            continue
+        before = best
+        best = min((before, *rival.plans(forms, before)), key=forms.worth)
+        if best is not before:
+            log(f"{rival.what}: {best.cycles:.0f} cycles, not {before.cycles:.0f}")
+    return best
 
 
 def shipped_targets() -> dict[str, Target]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
-from npuflow.base.errors import RecipeError
 from npuflow.cli._compiled import Compiled
-from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
+from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
-from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.candidate import Candidate
-from npuflow.quantise.config import Quantize
 from npuflow.quantise.graph import Quantization, build
 from npuflow.rounders import RoundedWeight
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
@@ -73,23 +69,4 @@ def source_name(graph: Graph, value_id: str) -> str:
 
 def target_graph(build: Compiled) -> TargetGraph:
     """What the stages of a build gave."""
-    recipe, wired = build.recipe, build.wired
-
-    def made(name: str) -> Any:
-        return build.artifact(str(wired["quantize"].inputs[name].step))
-
-    def table(cls: type[Any]) -> Any:
-        found, faults = recipe.read(cls)
-        if found is None:
-            raise RecipeError(faults)
-        return found
-
-    parsed, thresholds, precision = made("graph"), made("thresholds"), made("precision")
-    narrow = Candidate(
-        parsed.graph, build.artifact("placement").placed, table(Quantize), table(Numerics),
-        {**thresholds.ranges, **precision.ranges}, {**parsed.stated, **thresholds.codes},
-        coded=frozenset(parsed.pixels),
-        prices=Prices(Target(memory=table(Memory), host=table(HostProcessor)), table(PlacementTable)),
-    )
-    candidate = narrow.with_overrides(precision.overrides)
-    return TargetGraph(candidate, build.artifact("quantize").graph)
+    return TargetGraph(build.candidate, build.artifact("quantize").graph)

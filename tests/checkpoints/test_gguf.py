@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npuflow.checkpoints import opened
-from npuflow.checkpoints.gguf_blocks import TYPES, BlockTensor
+from npuflow.checkpoints.gguf import TYPES, BlockTensor
 from npuflow.frontends.checkpoint.reading import weights_of
 from tests.checkpoints.gguf_files import gguf, rounded, stored, write
 from tests.checkpoints.running import FAMILIES, Running

@@ -8,6 +8,8 @@ import pytest
 
 import npuflow
 from npuflow.base.errors import UsageError
+from npuflow.ir.text import to_text
+from npuflow.quantise.graph import build
 from tests.cli.test_rebuild import RECIPE
 
 
@@ -31,6 +33,12 @@ def test_tables_have_a_row_for_every_tensor_and_layer(loaded: npuflow.Build) -> 
     assert layers and set(layers) <= set(integer) and len(set(layers)) == len(layers)
     assert sum(row["macs"] for row in loaded.profile) == loaded.clock.totals()["macs"] > 0
     assert {row["tensor"] for row in loaded.quality} <= {v.removesuffix(":q") for v in loaded.graph.values}
+
+
+def test_the_candidate_is_what_was_quantised(loaded: npuflow.Build) -> None:
+    """Training starts from it."""
+    made = build(loaded.candidate).graph
+    assert to_text(made) == to_text(loaded.artifact("quantize").graph)
 
 
 def test_what_is_not_built_is_an_error_only_when_asked_for(loaded: npuflow.Build, tmp_path: Path) -> None:

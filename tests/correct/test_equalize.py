@@ -15,6 +15,8 @@ from npuflow.ir.op import OPS, Op
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
+from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.run.interpret import host_session, interpret
 from npuflow.tune.correct.absorb import absorb
@@ -215,7 +217,9 @@ def test_a_build_for_one_scale_a_tensor_scales_between_clips() -> None:
         graph = scaled(graph, group, np.where(np.arange(8) == high.argmin(), 64.0, 1.0), clips=False)
     target = Target(numerics=replace(USUAL, per_channel_clamp=False, per_channel_weights=False))
     judge = Judge(graph, feeds[:8], feeds[8:])
-    setup = QuantisationSetup(judge, Calibrate(), Quantize(weights=Weights(per="tensor")), target)
+    scheme = Quantize(weights=Weights(per="tensor"))
+    network = Candidate(graph, place(graph, target), scheme, target.numerics)
+    setup = QuantisationSetup(judge, Calibrate(), network, target)
     done = prepare(graph, Equalize(absorb="off", smooth="off"), setup)
     assert any(t.kept and t.layer == NETWORK for t in done.trials)
     assert setup.error(done.graph) < 0.25 * setup.error(graph)
@@ -282,7 +286,8 @@ def test_what_is_on_gives_one_network_for_every_width_of_weights() -> None:
         scheme = Quantize(weights=Weights(bits=bits, per="tensor"))
         target = Target(numerics=Numerics(weight_bits=(4, 8)))
         judge = Judge(graph, feeds[4:], feeds[:4])
-        terms = QuantisationSetup(judge, Calibrate(method="minmax"), scheme, target, False)
+        network = Candidate(graph, place(graph, target), scheme, target.numerics)
+        terms = QuantisationSetup(judge, Calibrate(method="minmax"), network, target, False)
         made.append(prepare(graph, table, terms).graph)
     assert made[0].values.keys() == made[1].values.keys() and made[0].nodes == made[1].nodes
     for name in made[0].values:

@@ -11,6 +11,8 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.queries import kind
+from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.config import Equalize
@@ -135,7 +137,9 @@ def test_rotated_values_stay_where_scales_are_tried_behind_them() -> None:
     graph = net.graph(net.gemm("last", "curve", WIDTH))
     fit = net.feeds(6)
     judge = Judge(graph, net.feeds(3), fit)
-    terms = QuantisationSetup(judge, Calibrate(method="minmax"), Quantize(), Target(), corrected=False)
+    target = Target()
+    network = Candidate(graph, place(graph, target), Quantize(), target.numerics)
+    terms = QuantisationSetup(judge, Calibrate(method="minmax"), network, target, corrected=False)
     done = prepare(graph, Equalize(rotate="on", scale="on", absorb="off", smooth="off"), terms)
     kept = {trial.correction for trial in done.trials if trial.kept}
     weight = done.graph.const(done.graph.producer()["value"].inputs[1])

@@ -10,6 +10,8 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.verify import verify
+from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
@@ -71,7 +73,8 @@ def test_the_function_stays_and_channels_become_alike() -> None:
 def test_integers_come_closer_and_the_judge_says_so() -> None:
     graph, target = attention(), Target()
     judge = Judge(graph, feeds(4, seed=2), feeds(8))
-    terms = QuantisationSetup(judge, Calibrate(method="minmax"), Quantize(), target, corrected=False)
+    network = Candidate(graph, place(graph, target), Quantize(), target.numerics)
+    terms = QuantisationSetup(judge, Calibrate(method="minmax"), network, target, corrected=False)
     done = prepare(graph, Equalize(scale="off", absorb="off"), terms)
     before, after = terms.error(graph), terms.error(done.graph)
     assert after < 0.7 * before

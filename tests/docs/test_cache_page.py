@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from npuflow.flow.codec import entries_of
+from npuflow.flow.artifact import entries_of
 from npuflow.stages._entries import GraphEntry
 from npuflow.stages.component_evaluation import ComponentEvaluation
 from npuflow.stages.component_outputs import ComponentOutputs

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,16 +146,17 @@ def test_many_random_loops_in_loops(first: int) -> None:
 
 def test_a_plan_has_some_steps_of_both_or_writes_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one of fewer cycles; and one written out where the other has no plan, which the log says."""
-    said, costs = list[str](), cast(Any, SimpleNamespace(memo=None))
+    said = list[str]()
     monkeypatch.setattr(tiling, "log", said.append)
     made = Quantized(quantised(scan_in_scan(10, 12), TARGET)[0])
     wanted = PlanRequest(to_plan(made.graph, nested=True), machine(TARGET), TARGET.numerics, 1)
+    forms = tiling.LoopForms(wanted, made)
     monkeypatch.setattr(tiling, "FLAT", 10)
-    nested = tiling._nested(wanted, made, costs, ())
+    nested = tiling.best_plan(forms)
     assert nested.nested and not said and tiling.planned_by(nested, made).rolls == wanted.graph.rolls
     monkeypatch.undo()
     monkeypatch.setattr(tiling, "log", said.append)
-    best = tiling._nested(wanted, made, costs, ())
+    best = tiling.best_plan(forms)
     assert best.cycles <= nested.cycles and best.nested == (not any("one of two" in text for text in said))
 
     plan, said[:] = tiling.plan_network, []
@@ -167,7 +167,7 @@ def test_a_plan_has_some_steps_of_both_or_writes_one_out(monkeypatch: pytest.Mon
         return plan(graph, *more)
 
     monkeypatch.setattr(tiling, "plan_network", refusing)
-    other = tiling._nested(wanted, made, costs, ())
+    other = tiling.best_plan(forms)
     assert not other.nested and other.rolled and tiling.planned_by(other, made).rolls
     assert said[0] == "one of two nested loops is written out: no plan of a loop: there is no room for it"
 

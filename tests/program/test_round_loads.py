@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,10 +29,13 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.per_step import made_by_step, step_products
-from npuflow.search.in_loops import with_products_in_loops
 from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.search.tilings import DEFAULT_LEVEL
+from npuflow.search.unfit import PlanRequest
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
+from npuflow.stages import tiling
+from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import shipped_targets
 from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine
@@ -179,14 +183,20 @@ def test_only_products_whose_weights_have_room_are_made_in_a_loop() -> None:
     assert made_by_step(graph, ()) is graph
 
 
-def test_a_plan_with_products_in_loops_keeps_the_bounds_of_the_network() -> None:
+def test_a_plan_with_products_in_loops_keeps_the_bounds_of_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     graph, feeds = network("LSTM")
     before = plan_of("LSTM")
-    found = with_products_in_loops(before, graph, machine(WIDE), lambda g: planned(g, WIDE))
+    forms = tiling.LoopForms(
+        PlanRequest(rolled(graph), machine(WIDE), WIDE.numerics, DEFAULT_LEVEL), Quantized(graph)
+    )
+    found = min(tiling._in_loops(forms, before), key=forms.worth)
     assert found.by_step and found.cycles < before.cycles and found.bounds == before.bounds
     proved(made_by_step(graph, found.by_step), graph, found, feeds, WIDE)
 
-    def refused(graph: Graph) -> TilingPlan:
+    def refused(*asked: Any) -> TilingPlan:
         raise TargetError("no room", code="NF-FIT-004")
 
-    assert with_products_in_loops(before, graph, machine(WIDE), refused) is before
+    monkeypatch.setattr(tiling, "plan_network", refused)
+    assert tiling._in_loops(forms, before) == [before]

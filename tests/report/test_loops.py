@@ -9,8 +9,7 @@ import pytest
 import vl_convert
 
 from npuflow.place.place import place
-from npuflow.report.gather import ReportSources, report_data
-from npuflow.report.looped import by_node
+from npuflow.report.gather import ReportSources, by_node, report_data
 from npuflow.report.page import network
 from npuflow.report.profile import profile
 from tests.frontends.test_nested_loops import layer_in_scan

@@ -11,9 +11,8 @@ import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.program.codegen.generate import generate
-from npuflow.schedule.allocate import Lifetime, aligned
+from npuflow.schedule.allocate import Lifetime, aligned, in_own_bytes
 from npuflow.schedule.jobs import NO_BOX, Allocation, ConstantShare, Job, Outside, Place, Queues
-from npuflow.schedule.own_bytes import apart
 from npuflow.schedule.reorder import reordered
 from npuflow.search.plan import plan_network
 from tests.networks import random_groups, random_networks
@@ -134,7 +133,7 @@ def test_buffers_lie_apart_as_far_as_there_is_room() -> None:
             for n in range(rng.randint(1, 15))
         ]
         constants, limit, parts = {v.name for v in lives[::4]}, rng.choice((300, 800)), rng.randint(1, 3)
-        ways = list(apart(lives, constants, parts, limit, 16))
+        ways = list(in_own_bytes(lives, constants, parts, limit, 16))
         assert ways[-1] == [v for v in lives if v.name not in constants]
         own = {v.name: v for v in lives}
         for way in ways:

@@ -21,8 +21,7 @@ from hypothesis.extra import numpy as hnp
 import npuflow.stages
 from npuflow.base.errors import StoreError
 from npuflow.base.plain import hints_of
-from npuflow.flow.artifact import Artifact, Manifest, Reader, Writer, seal
-from npuflow.flow.codec import entries_of
+from npuflow.flow.artifact import Artifact, Manifest, Reader, Writer, entries_of, seal
 from npuflow.ir.graph import Graph
 from npuflow.ir.text import from_text, to_text
 from npuflow.search.canonical import CanonicalSubgraph

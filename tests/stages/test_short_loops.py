@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -45,23 +43,22 @@ def test_a_short_loop_takes_the_fewer_cycles(
 ) -> None:
     wanted, made = case
     assert loops(made.graph) and wanted.graph.rolls
-    costs: Any = SimpleNamespace(memo=None)
     monkeypatch.setattr(tiling, "log", lambda text: None)
     repeated = plan_network(*wanted.arguments)
-    taken = tiling._planned(wanted, made, costs, ())
+    taken = tiling.best_plan(tiling.LoopForms(wanted, made))
     assert repeated.rolled and not taken.rolled and taken.cycles < repeated.cycles
     monkeypatch.setattr(tiling, "SHORT", 10)
-    assert tiling._planned(wanted, made, costs, ()).rolled
+    assert tiling.best_plan(tiling.LoopForms(wanted, made)).rolled
 
 
 def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, costs = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0]), SimpleNamespace(memo=None)
+    made = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0])
     monkeypatch.setattr(tiling, "log", lambda text: None)
     found = {}
     for size in (32768, 1536):
         target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=size))
         wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 1)
-        found[size] = tiling._planned(wanted, made, cast(Any, costs), ())
+        found[size] = tiling.best_plan(tiling.LoopForms(wanted, made))
         assert found[size].cycles <= plan_network(*wanted.arguments).cycles
     assert found[32768].paired and not found[1536].paired
     few = to_plan(made.graph, not found[32768].rolled, found[32768].paired)
@@ -69,12 +66,12 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
 
 
 def test_directions_run_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, costs = Quantized(looped.quantised(PAIRS["lstm"](), CORES)[0]), SimpleNamespace(memo=None)
+    made = Quantized(looped.quantised(PAIRS["lstm"](), CORES)[0])
     monkeypatch.setattr(tiling, "log", lambda text: None)
     plans = {}
     for target in (TARGET, CORES):
         wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 1)
-        plans[target] = tiling._planned(wanted, made, cast(Any, costs), ())
+        plans[target] = tiling.best_plan(tiling.LoopForms(wanted, made))
     assert [plan.apart for plan in plans.values()] == [1, 4]
     alone = plan_network(to_plan(made.graph, paired=True), machine(CORES), CORES.numerics, 1)
     assert plans[CORES].bounds.cycles <= plans[CORES].cycles < min(plans[TARGET].cycles, alone.cycles)

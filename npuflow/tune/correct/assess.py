@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import QuantType
 from npuflow.onnx.export import session_model
-from npuflow.place.islands import PlacementTable, Prices
+from npuflow.place.islands import PlacementTable
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
@@ -23,28 +22,23 @@ from npuflow.tune.walk import Feed
 @dataclass(frozen=True)
 class QuantisationSetup:
     """How networks of one function are quantised to be compared: the samples that judge them and those that
-    ranges come from, tables, target; whether biases are corrected first. `stated`: codes of inputs, which are
-    fed as such."""
+    ranges come from, how ranges are chosen, one of the networks without ranges, target; whether biases are
+    corrected first."""
 
     judge: Judge
     calibrate: Calibrate
-    quantize: Quantize
+    candidate: Candidate
     target: Target
     corrected: bool = True
-    least: PlacementTable = field(default_factory=PlacementTable)
-    stated: Mapping[str, QuantType] = field(default_factory=dict)
 
     def error(self, graph: Graph) -> float:
         """Noise over signal of the outputs. Weights are rounded to the nearest, since others are rounded when
         this network is known."""
-        target, fit = self.target, self.judge.fit
-        placed = place(graph, target, self.least, self.stated)
-        ranges = observed_ranges(graph, placed.on_npu, fit, self.calibrate, self.quantize, target.numerics)
-        candidate = Candidate(
-            graph, placed, self.quantize, target.numerics, ranges, self.stated,
-            coded=frozenset(self.stated),
-            prices=Prices(Target(memory=target.memory, host=target.host), self.least),
-        )
+        one, fit = self.candidate, self.judge.fit
+        least = PlacementTable() if one.prices is None else one.prices.least
+        placed = place(graph, self.target, least, one.stated)
+        ranges = observed_ranges(graph, placed.on_npu, fit, self.calibrate, one.scheme, one.numerics)
+        candidate = one.with_(graph=graph, placed=placed, ranges=ranges)
         return self.judge.score(candidate, fit if self.corrected else ()).error
 
 

@@ -109,7 +109,7 @@ class _Changes:
 
     def smoothed(self, graph: Graph) -> Tried:
         setup = self.setup
-        made = smooth(graph, setup.quantize, setup.target.numerics, setup.judge.fit, self.table.limit)
+        made = smooth(graph, setup.candidate.scheme, setup.target.numerics, setup.judge.fit, self.table.limit)
         changes = [_factor(s) for s in made.scales]
         return self._proposal("smooth", self.table.smooth, made.graph, made.places, changes)
 
