@@ -34,7 +34,7 @@ def _lines(plan: TilingPlan) -> Iterator[str]:
         )
     yield from columns(rows)
     yield ""
-    yield f"taken: {plan.origin}, {plan.cycles:,.0f} cycles"
+    yield f"taken: {plan.origin}, {plan.cycles:,.0f} cycles{f'; loops: {plan.loops}' if plan.loops else ''}"
     yield ""
     yield from columns(
         [("strategy", "applies", "what it does"), *((s.name, s.when, s.what) for s in STRATEGIES)]

@@ -71,6 +71,18 @@ class TilingPlan:
         return self.moved or sum(g.costs.bytes for g in self.groups)
 
     @property
+    def loops(self) -> str:
+        """In which form its loops won, in words; "": as they are, written out, or there are none."""
+        forms = {
+            "some steps of loops in some steps of others": self.nested,
+            f"products made in them: {', '.join(self.by_step)}": self.by_step,
+            "pairs of loops as one": self.paired,
+            f"each on one of {self.apart} cores": self.apart > 1,
+            f"over chunks of {self.chunk} steps": self.chunk,
+        }
+        return "; ".join(text for text, has in forms.items() if has)
+
+    @property
     def gap(self) -> float:
         return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
 

@@ -183,7 +183,10 @@ class LoopForms:
 
 
 def _written_flat(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
-    return [best_plan(forms.first(forms.form()))]
+    try:
+        return [_best(forms.first(forms.form()))]
+    except TargetError:
+        return []
 
 
 def _in_loops(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
@@ -262,16 +265,24 @@ RIVALS = (
 
 def best_plan(forms: LoopForms) -> TilingPlan:
     """The plan of the first form, or that of a rival that is worth more. Where no round of a loop stands for
-    all of them, the loop is written out."""
+    all of them, the loop is written out; where that does not fit either, the error says what would."""
+    try:
+        return _best(forms)
+    except TargetError as fault:
+        last = forms.first(forms.quantized.straight()) if forms.wanted.graph.rolls else forms
+        raise explained(last.wanted, fault, shipped_targets()) from None
+
+
+def _best(forms: LoopForms) -> TilingPlan:
     graph = forms.wanted.graph
     try:
         best = replace(forms.plan(graph), nested=forms.nested)
     except TargetError as fault:
         if not graph.rolls:
-            raise explained(forms.wanted, fault, shipped_targets()) from None
+            raise
         next_, rest = (ONE_LEVEL, forms.form()) if forms.nested else (NO_LOOPS, forms.quantized.straight())
         log(f"{next_.what}: {fault.message}")
-        return best_plan(forms.first(rest))
+        return _best(forms.first(rest))
     for rival in RIVALS:
         if rival.nested != forms.nested or not rival.may(forms):
             continue

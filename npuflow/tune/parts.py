@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind, maker
+from npuflow.ir.queries import kind, made_by, maker
 from npuflow.ir.types import Array
 
+CAST = ("float16", "float64")             # types of outputs whose numbers are float32 before
 _Places = npt.NDArray[np.int64]
 
 
@@ -40,25 +41,32 @@ class OutputPart:
 
 def output_parts(graph: Graph) -> tuple[OutputPart, ...]:
     """Of every output of real numbers and known shape: the tensors that a Concat in front of it joins, those
-    made by the same operator together; the output itself where one operator makes all."""
+    made by the same operator together; the output itself where one operator makes all. What is cast to other
+    floats at the end is what was cast."""
     found: list[OutputPart] = []
     for i, name in enumerate(graph.outputs):
-        if graph.type(name).dtype != "float32" or not graph.type(name).is_static:
+        real = _before_cast(graph, name)
+        if graph.type(real).dtype != "float32" or not graph.type(real).is_static:
             continue
         kinds: dict[str, list[str]] = {}
-        for value in _joined(graph, name):
+        for value in _joined(graph, real):
             node = _computed(graph, value)
             kinds.setdefault("" if node is None else kind(node), []).append(value)
         if len(kinds) < 2:
-            found.append(OutputPart(i, name, name, None, _answers(graph, name)))
+            found.append(OutputPart(i, name, real, None, _answers(graph, real)))
             continue
-        places = _places(graph, name, [value for values in kinds.values() for value in values])
+        places = _places(graph, real, [value for values in kinds.values() for value in values])
         for values in kinds.values():
             what = values[0] if len(values) == 1 else f"{values[0]} and {len(values) - 1} more"
             own = values[0] if len(values) == 1 else ""
             at = places[own] if own else np.concatenate([places[value].reshape(-1) for value in values])
             found.append(OutputPart(i, f"{name} ({what})", own, at, _answers(graph, values[0])))
     return tuple(found)
+
+
+def _before_cast(graph: Graph, name: str) -> str:
+    node = made_by(graph, name, "host:cast")
+    return node.inputs[0] if node is not None and graph.type(name).dtype in CAST else name
 
 
 def _mover(graph: Graph, value: str) -> Node | None:

@@ -10,6 +10,7 @@ from npuflow.ir.types import Array
 from npuflow.onnx.export import export_model
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import host_session
+from npuflow.strategies import NARROW
 from npuflow.testing.rule import graph_of
 from npuflow.tune.parts import OutputPart, output_parts
 from npuflow.tune.quality import energies, noise_of, quality
@@ -109,3 +110,21 @@ def test_noise_of_a_faint_map_is_that_of_the_scores_it_gives() -> None:
 
     assert noise(far, harness._probes) == 0.0
     assert noise(near, harness._probes) > 10 ** (-20 / 10) and noise(near, [OutputPart(0)]) < 10 ** (-40 / 10)
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "float16"])
+def test_numbers_cast_at_the_end_are_judged_as_they_were(kind: str) -> None:
+    """A search for widths would look for nothing, and so find nothing to widen."""
+    number = {"float": 1, "double": 11, "float16": 10}[kind]
+    body = f"t = Transpose<perm=[0,2,1]>(x) a = MatMul(x, t) y = Cast<to={number}>(a)"
+    one = graph(body, f"float[1,64,64] x => {kind}[1,64,64] y")
+    (part,) = output_parts(one)
+    assert part.name == "y" and one.type(part.value).dtype == "float32"
+    harness = harness_of(one)
+    noise = harness.judge.noise(harness.mixed((NARROW,) * len(harness.names), harness.judge.held[:2]))
+    assert noise.shape == (2, 1) and 0 < noise.max() < 1e-3
+    assert harness.together(range(len(harness.names)), NARROW, 2).max() > 0
+
+
+def test_whole_numbers_cast_at_the_end_are_no_part() -> None:
+    assert not output_parts(graph("y = Cast<to=7>(x)", "float[1,4,6] x => int64[1,4,6] y"))

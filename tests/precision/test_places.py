@@ -152,3 +152,74 @@ def test_a_verdict_says_where() -> None:
     made = {one.output.name: one for one in shown(judge, judge.outputs(graph), Budget())}
     assert made["map"].where == "" and made["boxes"].where == "map"
     assert 'where "map" is high' in figures(made["boxes"])
+
+
+FRAMES = 120
+
+
+def tracker(*, sigmoid: bool = True, rows: int = 1) -> Graph:
+    """A number and a score of every frame; `rows`: of every place of a picture."""
+    net = Net(3, 1, 4, rows, FRAMES)
+    score = net.conv("score", "x", 1, 1)
+    score = net.add("confidence", OPS["sigmoid"](), score) if sigmoid else score
+    value = net.conv("value", "x", 1, 1)
+    if rows > 1:
+        return net.graph(value, score)
+    flat = [net.add(f"{name} flat", OPS["reshape"]((1, FRAMES)), name) for name in (value, score)]
+    return net.graph(*flat)
+
+
+def stretches(graph: Graph, share: float) -> list[Array]:
+    """Scores near 1 for a share of the frames, in one stretch that moves from sample to sample."""
+    shape = graph.type(graph.outputs[1]).shape
+    one = (np.arange(FRAMES) < share * FRAMES).astype(np.float32)
+    found = [np.roll(one, int(RNG.integers(FRAMES))) * 0.96 + 0.02 for _ in range(SAMPLES)]
+    return [np.broadcast_to(row, shape).astype(np.float32) for row in found]
+
+
+def tracked(scores: list[Array], guessed: float, calm: float, jumping: bool = True) -> list[Array]:
+    """Numbers that wander by `calm`; where scores are low (`jumping`) or high they are guesses, as far apart
+    as `guessed`."""
+    made = []
+    for score in scores:
+        wander = 10 + calm * RNG.normal(size=score.shape).cumsum(-1)
+        guess = 10 + guessed * RNG.normal(size=score.shape)
+        made.append(np.where((score < 0.5) == jumping, guess, wander).astype(np.float32))
+    return made
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 0.85])
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("sigmoid", [True, False])
+def test_a_number_is_judged_where_it_is_no_guess(share: float, rows: int, sigmoid: bool) -> None:
+    """The pitch of frames beside how sure it is, whatever makes the score: it is known by its values."""
+    graph = tracker(sigmoid=sigmoid, rows=rows)
+    scores = stretches(graph, share)
+    truth = [tracked(scores, 4.0, 0.05), scores]
+    value, score = graph.outputs
+    assert guarded(graph, truth) == {value: score}
+    made = [[a + (s < 0.5) for a, s in zip(*truth, strict=True)], scores]
+    assert quality(graph, truth, made)[0].sqnr > 100
+    made = [[a + (s > 0.5) for a, s in zip(*truth, strict=True)], scores]
+    assert quality(graph, truth, made)[0].sqnr == pytest.approx(20, abs=1)
+
+
+def test_what_looks_like_a_guess_and_is_none_is_judged_everywhere() -> None:
+    """Depth beside a mask of a person; a number beside how unsure it is; one that is nothing, but for noise,
+    where the score is low; scores of which few are certain, or all high; and another score."""
+    graph = tracker()
+    scores = stretches(graph, 0.4)
+    noise = [RNG.normal(size=s.shape) * 0.2 for s in scores]
+    unsure = [RNG.uniform(0, 1, s.shape).astype(np.float32) for s in scores]
+    cases = {
+        "depth": [tracked([np.ones_like(s) for s in scores], 0.0, 0.3), scores],
+        "unsure": [tracked(scores, 4.0, 0.05, jumping=False), scores],
+        "nothing": [[(s > 0.5) * 10 + n for s, n in zip(scores, noise, strict=True)], scores],
+        "restless": [tracked(scores, 4.0, 4.0), scores],
+        "few certain": [tracked(unsure, 4.0, 0.05), unsure],
+        "all": [tracked(scores, 4.0, 0.05), stretches(graph, 1.0)],
+        "logits": [tracked(scores, 4.0, 0.05), [10 * s - 5 for s in scores]],
+        "a score": [stretches(graph, 0.4), scores],
+    }
+    for what, truth in cases.items():
+        assert guarded(graph, truth) == {}, what

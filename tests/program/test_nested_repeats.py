@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from npuflow.program.container import Program
 from npuflow.program.folding import folded
 from npuflow.program.order import order_of
 from npuflow.program.repeats import Rounds, expanded, head
+from npuflow.search.plan import TilingPlan
 from npuflow.search.unfit import PlanRequest
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
@@ -153,7 +154,8 @@ def test_a_plan_has_some_steps_of_both_or_writes_one_out(monkeypatch: pytest.Mon
     forms = tiling.LoopForms(wanted, made)
     monkeypatch.setattr(tiling, "FLAT", 10)
     nested = tiling.best_plan(forms)
-    assert nested.nested and not said and tiling.planned_by(nested, made).rolls == wanted.graph.rolls
+    assert nested.nested and nested.loops == "some steps of loops in some steps of others"
+    assert not said and tiling.planned_by(nested, made).rolls == wanted.graph.rolls
     monkeypatch.undo()
     monkeypatch.setattr(tiling, "log", said.append)
     best = tiling.best_plan(forms)
@@ -170,6 +172,22 @@ def test_a_plan_has_some_steps_of_both_or_writes_one_out(monkeypatch: pytest.Mon
     other = tiling.best_plan(forms)
     assert not other.nested and other.rolled and tiling.planned_by(other, made).rolls
     assert said[0] == "one of two nested loops is written out: no plan of a loop: there is no room for it"
+
+
+def test_loops_in_loops_need_no_plan_with_one_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rival has no plan in any form: the first one is taken."""
+    made = Quantized(quantised(scan_in_scan(10, 12), TARGET)[0])
+    wanted = PlanRequest(to_plan(made.graph, nested=True), machine(TARGET), TARGET.numerics, 1)
+    plan = TilingPlan((), cast(Any, None), 0, replayed=1.0, moved=1.0)
+
+    def refusing(graph: Graph, *more: Any) -> TilingPlan:
+        if not any(roll.outer for roll in graph.rolls):
+            raise FitError("no plan of a loop: there is no room for it", code="NF-FIT-012")
+        return plan
+
+    monkeypatch.setattr(tiling, "plan_network", refusing)
+    monkeypatch.setattr(tiling, "log", lambda text: None)
+    assert tiling.best_plan(tiling.LoopForms(wanted, made)).nested
 
 
 def transfers(rounds: int) -> Words:

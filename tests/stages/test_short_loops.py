@@ -61,6 +61,7 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
         found[size] = tiling.best_plan(tiling.LoopForms(wanted, made))
         assert found[size].cycles <= plan_network(*wanted.arguments).cycles
     assert found[32768].paired and not found[1536].paired
+    assert "pairs of loops as one" in found[32768].loops and "pairs" not in found[1536].loops
     few = to_plan(made.graph, not found[32768].rolled, found[32768].paired)
     assert len(few.rolls) == 1
 
@@ -73,6 +74,7 @@ def test_directions_run_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -
         wanted = PlanRequest(to_plan(made.graph), machine(target), target.numerics, 1)
         plans[target] = tiling.best_plan(tiling.LoopForms(wanted, made))
     assert [plan.apart for plan in plans.values()] == [1, 4]
+    assert "each on one of 4 cores" in plans[CORES].loops
     alone = plan_network(to_plan(made.graph, paired=True), machine(CORES), CORES.numerics, 1)
     assert plans[CORES].bounds.cycles <= plans[CORES].cycles < min(plans[TARGET].cycles, alone.cycles)
     assert {roll.core.core for roll in tiling.planned_by(plans[CORES], made).rolls if roll.core} == {0, 1}
