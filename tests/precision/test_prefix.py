@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from npuflow.strategies import NARROW, WIDE
-from npuflow.tune.precision import prefix
+from npuflow.base import processors
+from npuflow.base.processors import PROCESSORS
+from npuflow.strategies import NARROW, WIDE, Noise
+from npuflow.tune import tuned
+from npuflow.tune.precision import prefix, sensitivity
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.prefix import PrefixEvaluation, cuts, lives
+from npuflow.tune.precision.sensitivity import noises
 from tests.precision.harnesses import feeds_of, harness_of, mixed_net
 
 
@@ -39,6 +47,41 @@ def test_every_unit_alone_has_the_noise_of_a_whole_pass(harness: Harness) -> Non
             np.testing.assert_allclose(found, whole(harness, unit, level, 3), rtol=1e-3, atol=1e-11)
         paid += harness.prefix.pays([unit])
     assert paid > len(harness.names) // 2
+
+
+def test_several_threads_measure_the_noise_of_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, threads = noises(harness, 3, lambda *_: None), set[int]()
+    other, plain = harness_of(mixed_net()), Harness.together
+
+    def together(self: Harness, units: Sequence[int], level: int, probes: int) -> Noise:
+        threads.add(threading.get_ident())
+        time.sleep(0.001)
+        return plain(self, units, level, probes)
+
+    monkeypatch.setattr(Harness, "together", together)
+    monkeypatch.setattr(processors, "WORTH", 0)
+    monkeypatch.setattr(PROCESSORS, "count", 2)
+    with PROCESSORS.at_work():
+        np.testing.assert_array_equal(noises(other, 3, lambda *_: None), wanted)
+    assert len(threads) > 1
+
+
+def test_units_are_not_measured_again_beyond_the_effort(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, plain = list[int](), Harness.together
+
+    def together(self: Harness, units: Sequence[int], level: int, probes: int) -> Noise:
+        asked.append(probes)
+        return plain(self, units, level, probes)
+
+    monkeypatch.setattr(Harness, "together", together)
+    monkeypatch.setattr(tuned, "NOISE_MACS", 0)             # 8 passes, which one sample of each run takes
+    monkeypatch.setattr(sensitivity, "runs", lambda harness, count: [[u] for u in range(count + 1)])
+    noises(harness, 3, lambda *_: None)
+    assert set(asked) == {1}
 
 
 def test_a_layer_runs_its_own_section_with_quantisers_and_none_before(harness: Harness) -> None:

@@ -175,11 +175,10 @@ class Harness:
         return self.probe_noise(table, weights, probes)
 
     def ready(self, samples: int) -> None:
-        """Make what all units alone are compared with, before several threads ask for it."""
+        """Compute what all units are compared with, and open sessions, before several threads need them."""
         if self.judge.parts:
             self._noise(self.probed(len(self.judge.held[:samples])))
-        if self.prefix is not None:
-            self.prefix.keep(samples)
+        _ = self.prefix
 
     @cached_property
     def prefix(self) -> PrefixEvaluation | None:

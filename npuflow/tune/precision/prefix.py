@@ -43,12 +43,7 @@ class PrefixEvaluation:
         self._fake: dict[int, tuple[FakeQuant, Sequence[str]]] = {}
         self._rest: dict[int, FloatRun] = {}
         self._known: dict[int, Sequence[State]] = {}
-        self._lock = RLock()                  # units may be asked about in several threads
-
-    def keep(self, samples: int) -> None:
-        """Keep what the float network has between sections, of the first samples."""
-        for sample in range(min(samples, len(self.feeds))):
-            self._states(sample)
+        self._lock = RLock()                  # several threads measure units
 
     @property
     def sections(self) -> int:

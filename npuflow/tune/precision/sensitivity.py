@@ -15,7 +15,7 @@ from npuflow.tune import tuned
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.walk import pass_bytes
 
-AT_ONCE = 16                              # bundles behind which progress is told
+REPORTED = 16                             # runs of units that are measured between two reports of progress
 
 
 def noises(harness: Harness, probes: int, progress: Callable[[int, int], None]) -> Noise:
@@ -33,23 +33,23 @@ def noises(harness: Harness, probes: int, progress: Callable[[int, int], None]) 
     for i, noise in enumerate(alone(harness, bundles, NARROW, 1)):
         first[i] = found[list(bundles[i])] = noise
         progress(i + 1, len(bundles))
-    affordable = (passes - len(bundles)) // max(samples - 1, 1)
+    affordable = max(passes - len(bundles), 0) // max(samples - 1, 1)
     noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
     again = min(affordable, round(tuned.NOISE_AGAIN * len(bundles))) if samples > 1 else 0
-    some = [bundles[i] for i in noisy[:max(again, 0)]]
+    some = [bundles[i] for i in noisy[:again]]
     for bundle, noise in zip(some, alone(harness, some, NARROW, samples), strict=True):
         found[list(bundle)] = noise
     return found
 
 
 def alone(harness: Harness, bundles: Sequence[Sequence[int]], level: int, samples: int) -> Iterator[Noise]:
-    """[samples, outputs] of every bundle, shared out to its units."""
+    """[samples, outputs] of each run of units, divided evenly among them; several threads measure them."""
     each = pass_bytes(harness.network.graph)
     harness.ready(samples)
-    for start in range(0, len(bundles), AT_ONCE):
+    for start in range(0, len(bundles), REPORTED):
         yield from PROCESSORS.all_of(
             lambda bundle: harness.together(bundle, level, samples) / len(bundle),
-            bundles[start : start + AT_ONCE], each,
+            bundles[start : start + REPORTED], each,
         )
 
 
