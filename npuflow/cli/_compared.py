@@ -14,6 +14,7 @@ from npuflow.compare.sides import Side
 if TYPE_CHECKING:
     from npuflow.cli._run_model import RunnableModel
     from npuflow.program.container import Program
+    from npuflow.program.loop_steps import LoopStep
     from npuflow.sim.made import Tile
 
 REAL = ":f"  # "v:f" is the float twin of the integer tensor "v"
@@ -69,8 +70,19 @@ def _exact(path: Path) -> Literal["simulator"] | None:
     return "simulator" if path.suffix == ".npu" else None
 
 
-def tile(found: Difference, sides: Sequence[ReadSide]) -> tuple[Tile, int] | None:
-    """The tile of a program that made the first differing element, and the sample it is of."""
+@dataclass(frozen=True)
+class MadeBy:
+    """What made an element: a tile of a program, of a sample, and the steps of loops that its command ran
+    for."""
+
+    tile: Tile
+    sample: int
+    loops: tuple[LoopStep, ...]
+
+
+def made_by(found: Difference, sides: Sequence[ReadSide]) -> MadeBy | None:
+    """The tile of a program that made the first differing element."""
+    from npuflow.program.loop_steps import LoopSteps
     from npuflow.sim.made import tile_of
 
     for side in sides:
@@ -83,7 +95,7 @@ def tile(found: Difference, sides: Sequence[ReadSide]) -> tuple[Tile, int] | Non
             sample, within = divmod(found.index[0], shape[0]) if shape else (0, 0)
             made = tile_of(side.program, name, (within, *found.index[1:]) if shape else ())
             if made is not None:
-                return made, sample
+                return MadeBy(made, sample, LoopSteps(side.program).of(made.core, made.command))
     return None
 
 

@@ -291,6 +291,7 @@ PROGRAMS: dict[str, Fields] = {
         "sqnr?": "number or string or null: dB; null: no difference",
         "layer?": "string: what made it",
         "tile?": "object or null: of the first that diverges: the tile and command that made it",
+        "loops?": "list of object: of the first that diverges: the steps of loops that this command ran for",
         "accepted?": '"yes" or "no": of `npz compare`',
         "note?": "string: why they cannot be compared element by element; may be empty",
     },
@@ -304,6 +305,7 @@ PROGRAMS: dict[str, Fields] = {
         "name": "string: the layer, or the group with --groups",
         "op": "string: its operator",
         "cycles": "number: on the simulator's clock",
+        "loop?": "string: the loops that it is in, the outer one first",
         "source?": "object: module, file and line of the training code",
     },
     "command": {
@@ -314,6 +316,18 @@ PROGRAMS: dict[str, Fields] = {
         "layer?": "string: that it is of",
         "fields?": "object: of `disasm`: operands and constants",
         "waits?": "map of integer: of `disasm`: queue -> commands of it that must have ended",
+        "loops?": "list of object: of `disasm`: the steps that it runs for, that of the outer loop first: "
+        "loop, step (from 0) and steps (how many there are)",
+        "iteration?": "string: of `profile --commands`: the same in words",
+    },
+    "loop": {
+        "loop": "string: of `profile --loops`: its name",
+        "in": "string: the loop around it; empty where there is none",
+        "steps": "integer: how many it has",
+        "times": "integer: how often it runs: in each step of the loop around it",
+        "iterations": "integer: of all these runs together",
+        "cycles": "number: of the critical path, those of inner loops among them",
+        "each": "number: cycles of an iteration; `least` and `most` of one",
     },
     "layers": {
         "name": "string: a layer of two programs; cycles and bytes of a and b, and the change, follow",
@@ -334,7 +348,7 @@ PROGRAMS: dict[str, Fields] = {
     },
     "verified": {
         "tensors": "integer: dumps that were compared",
-        "first": "object or null: the first difference: layer, tile, command, element, cause",
+        "first": "object or null: the first difference: layer, tile, command, steps of loops, element, cause",
     },
     "written": {
         "file": "string: what was written",

@@ -43,7 +43,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "ops": ("operator",),
     "pack": ("written",),
     "plan": ("step", "summary"),
-    "profile": ("layer", "layers", "command", "region", "network", "total"),
+    "profile": ("layer", "loop", "layers", "command", "region", "network", "total"),
     "raw pack": ("written",),
     "raw run": ("written",),
     "raw slots": ("slot",),

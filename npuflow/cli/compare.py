@@ -67,16 +67,18 @@ def _plain(one: TensorComparison, sides: Sequence[ReadSide]) -> dict[str, Any]:
     """A tensor as JSON has it; the first that diverges with its tile."""
     from dataclasses import asdict
 
-    from npuflow.cli._compared import tile
+    from npuflow.cli._compared import made_by
 
-    made = tile(one.difference, sides)
-    where = asdict(made[0]) if made is not None else None
-    return {**asdict(one.difference), "layer": one.layer, "tile": where}
+    made = made_by(one.difference, sides)
+    where = asdict(made.tile) if made is not None else None
+    more = {"loops": [asdict(step) for step in made.loops]} if made is not None and made.loops else {}
+    return {**asdict(one.difference), "layer": one.layer, "tile": where, **more}
 
 
 def _where(one: TensorComparison, sides: Sequence[ReadSide]) -> list[str]:
     """The first divergence: tensor and layer, element with both values, and the tile that made it."""
-    from npuflow.cli._compared import tile
+    from npuflow.cli._compared import made_by
+    from npuflow.program.loop_steps import said
 
     found = one.difference
     lines = [
@@ -87,15 +89,16 @@ def _where(one: TensorComparison, sides: Sequence[ReadSide]) -> list[str]:
         kind = "codes " if found.codes else ""
         a, b = (f"{v:.9g}" if isinstance(v, float) else str(v) for v in found.sides)
         lines.append(f"  element  {list(found.index)}: {kind}{a} and {b}")
-    made = tile(found, sides)
+    made = made_by(found, sides)
     if made is not None:
-        part, sample = made
+        part = made.tile
         box = ", ".join(f"{a}:{b}" for a, b in part.box)
-        of = f" of sample {sample}" if sample else ""
+        of = f" of sample {made.sample}" if made.sample else ""
         lines.append(
             f"  tile     {part.number} of {part.count}{of}: [{box}], "
             f"command {part.command} of core {part.core}"
         )
+        lines += [f"  loop     {said(made.loops)}"] if made.loops else []
     return lines
 
 

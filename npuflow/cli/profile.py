@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
 LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
 GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
+LOOPS = ("loop", "iterations", "cycles", "share", "each", "least", "most", "commands", *UNITS[:6])
 NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 WIDTH = 172                               # of a table where there is no terminal
 USED = ("energy_uj",)
-WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what", "source")
+WORDS = (
+    "loop", "iteration", "name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what", "source",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,12 @@ class ProfileOptions:
     ] = False
     commands: Annotated[
         bool, typer.Option("--commands", help="One row per command instead of per layer.")
+    ] = False
+    loops: Annotated[
+        bool, typer.Option("--loops", help="One row per loop, with its cycles in all and by iteration.")
+    ] = False
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Layers of loops once for every step that the file has.")
     ] = False
     memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False
     roofline: Annotated[
@@ -74,20 +83,21 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
     if (found := _only(program, o.csv, o.as_json, o.energy)) is None:
         return
     if o.other is not None:
-        if o.groups or o.commands or o.memory or o.roofline or o.memory_map or o.trace or o.xlsx:
+        if o.groups or o.commands or o.loops or o.memory or o.roofline or o.memory_map or o.trace or o.xlsx:
             raise UsageError(
                 "two programs are compared by layer",
                 hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
         _compare(found, _measured(o.other, o.energy), (program, o.other), o.csv, o.as_json)
         return
-    rows, columns = _chosen(found, o.groups, o.commands, o.memory)
+    rows, columns = _chosen(found, o)
     places = places_beside(program, found)
     rows = rows if o.memory else [{**row, **places.row(row.get("layer") or row["name"])} for row in rows]
     _files(found, rows, o.trace, o.csv, o.xlsx)
     _figures(found, o.roofline, o.memory_map)
     if o.as_json:
-        total, kind = _totals(found), "region" if o.memory else "command" if o.commands else "layer"
+        kinds = {"region": o.memory, "command": o.commands, "loop": o.loops, "layer": True}
+        total, kind = _totals(found), next(name for name, chosen in kinds.items() if chosen)
         _lines(kind, rows, [{**total, "throughput": total["throughput"].row()}])
         return
     if o.memory:
@@ -99,8 +109,13 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
             columns = (*columns, "source")
             words = [places.text(row.get("layer") or row["name"]) for row in rows]
             rows = [{**row, "source": said} for row, said in zip(rows, words, strict=True)]
-        _table(rows, columns)
+        _table(rows if not o.loops else _indented(rows), columns)
     typer.echo(_summary(found))
+
+
+def _indented(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Inner loops stand below their outer ones."""
+    return [{**row, "loop": f"{'  ' * bool(row['in'])}{row['loop']}"} for row in rows]
 
 
 def places_beside(program: Path, found: Profile) -> CodePlaces:
@@ -179,18 +194,25 @@ def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> 
         typer.echo(f"wrote {memory_map}", err=True)
 
 
-def _chosen(
-    found: Profile, groups: bool, commands: bool, memory: bool
-) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def _chosen(found: Profile, o: ProfileOptions) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    from npuflow.report.profile import loops
     from npuflow.report.profile import memory as maps
 
-    if memory:
+    if o.memory:
         return maps.external(found), ()
-    if commands:
-        return list(found.commands()), COMMANDS
-    rows, columns = (found.layers(), GROUPS) if groups else (found.operators(), LAYERS)
+    looped = bool(found.program.meta.get("loops"))
+    if o.commands:
+        words = (loops.short(of) for of in loops.steps_of(found))
+        rows = ({**row, "iteration": of} for row, of in zip(found.commands(), words, strict=True))
+        return (list(rows), (*COMMANDS, "iteration")) if looped else (list(found.commands()), COMMANDS)
     more = (*(("host_macs",) if found.host_rows else ()), *(USED if found.energy is not None else ()))
-    return [*rows, *found.host_rows], (*columns, *more)
+    if o.groups:
+        return [*found.layers(), *found.host_rows], (*GROUPS, *more)
+    if o.loops:
+        return [{**row, "name": row["loop"]} for row in loops.loops(found)], LOOPS
+    if looped and not o.steps:
+        return [*loops.layers(found), *found.host_rows], ("loop", *LAYERS[:2], *LAYERS[3:], *more)
+    return [*found.operators(), *found.host_rows], (*LAYERS, *more)
 
 
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
@@ -250,7 +272,7 @@ def _cell(name: str, value: Any, what: str = "") -> str:
         return "-"
     if isinstance(value, str):
         return value
-    if "utilisation" in (name, what) and name != "ratio" and isinstance(value, float):
+    if ("utilisation" in (name, what) or name == "share") and name != "ratio" and isinstance(value, float):
         return f"{value:.1%}"
     if name == "ratio" or "milliseconds" in (name, what):
         return f"{value:.3f}"
@@ -269,7 +291,7 @@ def _totals(found: Profile) -> dict[str, Any]:
 
 
 def _summary(found: Profile) -> str:
-    from npuflow.report.profile import cores
+    from npuflow.report.profile import cores, loops
     from npuflow.report.profile.energy import text as energy_text
     from npuflow.report.profile.schedule import compare, worst_groups
 
@@ -290,6 +312,7 @@ def _summary(found: Profile) -> str:
         "critical path: "
         + ", ".join(f"{name} {cycles / max(1.0, total['cycles']):.1%}" for name, cycles in parts)
     )
+    lines += loops.text(found)
     terms = compare(found)
     if terms:
         lines.append(

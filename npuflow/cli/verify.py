@@ -81,6 +81,8 @@ def _listed(numbers: tuple[float | None, ...]) -> str:
 
 
 def _text(f: Finding) -> list[str]:
+    from npuflow.program.loop_steps import said
+
     of = f" of sample {f.sample}" if f.sample else ""
     here, right = (_listed(numbers[f.at : f.at + 1]) for numbers in (f.found, f.expected))
     as_real = " (real numbers, compared to half a code)" if f.real else ""
@@ -96,6 +98,7 @@ def _text(f: Finding) -> list[str]:
             f"  tile     {f.tile.number} of {f.tile.count}: [{box}], "
             f"command {f.tile.command} of core {f.tile.core}"
         )
+    lines += [f"  loop     {said(f.loops)}"] if f.loops else []
     lines.append(f"  expected {_listed(f.expected)}")
     lines.append(f"  found    {_listed(f.found)}")
     lines.append(f"  cause    {f.cause.kind}: {f.cause.text}")

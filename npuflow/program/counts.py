@@ -47,7 +47,24 @@ def shortened(
             done = [a + b for a, b in zip(done, count, strict=True)]
         made.append(step)
     every = tuple(expanded(words, core, steps=held) for core, words in enumerate(stored))
-    return every, {**meta, "steps": made}
+    loops = {"loops": [_run_loop(own, fewer) for own in meta["loops"]]} if "loops" in meta else {}
+    return every, {**meta, "steps": made, **loops}
+
+
+def _run_loop(own: Mapping[str, Any], fewer: Sequence[Sequence[tuple[int, int]]]) -> dict[str, Any]:
+    """A loop of the metadata as it runs: its rounds, and where they lie. `skipped`: behind how many rounds
+    others do not run, and how many. `fewer`: by core where commands are missing, and how many."""
+    blocks, front, gone = list[list[int] | None](), 0, 0
+    for block, rows in zip(own["blocks"], fewer, strict=True):
+        if block is not None:
+            first, size = block
+            mine = [(at, n) for at, n in rows if first <= at < first + size * own["rounds"]]
+            block = [first - sum(n for at, n in rows if at < first), size]
+            front = max((at - first) // size for at, _ in mine) if mine else front
+            gone = max(gone, sum(n for _, n in mine) // size)
+        blocks.append(block)
+    skipped = {"skipped": [front, gone]} if own.get("late") else {}
+    return {**own, "blocks": blocks, "rounds": own["rounds"] - gone, **skipped}
 
 
 def rounds_at(

@@ -29,6 +29,12 @@
                  DATA has the rest
     rings        [{"index", "rows", "window", "most"}]: states of so many rows that keep the newest ones of a
                  sequence: see `ir/rings.py`; absent if there is none
+    loops        [{"loop", "numbers", "nodes", "each", "rounds", "blocks"}]: the program has the steps
+                 `numbers` of a loop, from 0, and `nodes` of each by index; rounds of `each` steps between
+                 those that lead in and the last one run `rounds` times. By core, `blocks` has the first
+                 command of the rounds among all commands and how many a round has (null: none). `outer`: of
+                 an inner loop the index of its outer one, whose first round its block is in; `late`: of fewer
+                 rounds the last ones run; absent if there is none
     data_bytes, const_bytes, local_bytes
     preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes
                  the inputs
@@ -90,6 +96,7 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
     need(natural(instances, 64) and instances, "instances is no number of inferences")
     _state(meta)
     _rings(meta)
+    _loops(meta, counts)
     values = meta.get("values")
     need(isinstance(values, dict), "values is not an object")
     for name, value in meta["values"].items():
@@ -124,6 +131,28 @@ def _rings(meta: Mapping[str, Any]) -> None:
         need(good and row["index"] in inputs, "a ring is of no input")
         need(all(natural(row[name], MAX_BYTES) for name in ("rows", "window", "most")), "a ring has no sizes")
         need(0 < row["window"] <= row["rows"] < row["most"], "a ring has no rows, or all of them")
+
+
+def _loops(meta: Mapping[str, Any], counts: Sequence[int]) -> None:
+    """Steps of nodes that there are, and blocks among the commands of each core."""
+    for row in _items(meta, "loops") if "loops" in meta else ():
+        need(isinstance(row, dict) and isinstance(row.get("loop"), str), "a loop has no name")
+        numbers, nodes, blocks = (row.get(name) for name in ("numbers", "nodes", "blocks"))
+        need(_counts(numbers) and numbers, "a loop has no numbers of steps")
+        good = isinstance(nodes, list) and len(nodes) == len(numbers) and all(map(_counts, nodes))
+        need(good and all(n < len(meta["nodes"]) for step in nodes for n in step), "a loop has other nodes")
+        need(all(natural(row.get(name), MAX_BYTES) for name in ("each", "rounds")), "a loop has no rounds")
+        need(isinstance(blocks, list) and len(blocks) == len(counts), "a loop has no block a core")
+        for block, count in zip(blocks, counts, strict=True):
+            good = block is None or (_counts(block) and len(block) == 2 and block[1])
+            need(good and (block is None or block[0] <= count), "a loop's block is none of the commands")
+        need(natural(row.get("outer", 0), len(meta["loops"]) - 1), "a loop's outer one is none")
+        need(type(row.get("late", False)) is bool, "a loop does not say which rounds run")
+
+
+def _counts(numbers: object) -> bool:
+    """Whether these are numbers from 0 on."""
+    return isinstance(numbers, list) and all(natural(n, MAX_BYTES) for n in numbers)
 
 
 def _lengths(meta: Mapping[str, Any]) -> None:

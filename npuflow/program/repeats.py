@@ -55,6 +55,11 @@ class Rounds:
         return self.first + 2 * self.length
 
 
+def in_all_rounds(loops: Sequence[Rounds], at: int) -> int:
+    """Where a command of a core, which has two rounds of each loop, lies once all rounds are there."""
+    return at + sum((one.count - 2) * one.size for one in loops if at >= one.end)
+
+
 def differing(loop: str, why: str) -> FitError:
     """That two rounds of a loop are not one block, and what to do."""
     return FitError(

@@ -15,6 +15,7 @@ from npuflow.compare.difference import first
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.region import dense
 from npuflow.program.container import Program
+from npuflow.program.loop_steps import LoopStep, LoopSteps
 from npuflow.sim.made import Tile, tile_of
 
 AROUND = 4  # elements before and behind the wrong one
@@ -39,6 +40,7 @@ class Finding:
     at: int  # of the wrong element in these
     cause: Cause
     real: bool = False
+    loops: tuple[LoopStep, ...] = ()  # the steps that the tile's command ran for
 
 
 def first_difference(program: Program, golden: Golden, dump: Mapping[str, Array]) -> Finding | None:
@@ -78,6 +80,7 @@ def _finding(program: Program, golden: Golden, name: str, sample: int, seen: Com
         flat - low,
         cause_of(program, golden, name, sample, seen, tile),
         reals is not None,
+        () if tile is None else LoopSteps(program).of(tile.core, tile.command),
     )
 
 

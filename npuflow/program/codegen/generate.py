@@ -55,7 +55,7 @@ from npuflow.program.counts import at_any_index
 from npuflow.program.folding import folded
 from npuflow.program.meta import WORD
 from npuflow.program.order import HALF
-from npuflow.program.repeats import Rounds, expanded, has_repeats
+from npuflow.program.repeats import Rounds, expanded, has_repeats, in_all_rounds
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.apart import lasting
@@ -338,6 +338,7 @@ def _program(
         **({"rings": told(graph.rings)} if graph.rings else {}),
         "values": values,
         **({"nested": True} if any(loop.roll.outer for loop in out.loops.loops) else {}),
+        **({"loops": out.loops.table()} if out.loops.loops else {}),
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         **length_meta(
@@ -380,9 +381,7 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram], loops: Sequence[Sequence[R
         if o in shown and (quant := graph.values[o].quant) is not None
     }
     placed = tuple(
-        tuple(replace(tap, command=tap.command + sum(
-            (r.count - 2) * r.size for r in rounds if tap.command >= r.end
-        )) for tap in core.taps)
+        tuple(replace(tap, command=in_all_rounds(rounds, tap.command)) for tap in core.taps)
         for core, rounds in zip(cores, loops, strict=True)
     )
     return encode_taps(ProgramTaps(values, placed))

@@ -11,7 +11,7 @@ from npuflow.ir.moves import dense
 from npuflow.ir.op import Node
 from npuflow.ir.views import Views
 from npuflow.program.codegen.core import CoreProgram
-from npuflow.program.repeats import Rounds, differing
+from npuflow.program.repeats import Rounds, differing, in_all_rounds
 from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.geometry import Spread
@@ -67,6 +67,26 @@ class LoopCommands:
         """Where the two rounds of each loop lie, in the order of the commands."""
         every = [found for loop in self.loops if (found := self._rounds(core, loop)) is not None]
         return sorted(every, key=lambda one: one.first) if by_depth(self.loops)[1:] else every
+
+    def table(self) -> list[dict[str, Any]]:
+        """The loops as metadata has them, outer ones first: see `program/meta.py`. Inner loops stand in each
+        step of the outer one that the graph has, under one name."""
+        order = [loop for some in by_depth(self.loops)[::-1] for loop in some]
+        every, found = [self.rounds(core) for core in range(len(self.cores))], list[dict[str, Any]]()
+        for loop in order:
+            roll, blocks = loop.roll, list[list[int] | None]()
+            for core, rounds in enumerate(every):
+                own = self._rounds(core, loop)
+                has = own is not None and own.length
+                blocks.append([in_all_rounds(rounds, own.first), own.size] if own and has else None)
+            found.append({
+                "loop": roll.loop.rpartition("@")[0] if roll.outer else roll.loop,
+                "numbers": list(roll.numbers), "nodes": [list(step) for step in roll.steps], "each": ROUND,
+                "rounds": roll.rounds, "blocks": blocks,
+                **({"outer": [one.roll.loop for one in order].index(roll.outer)} if roll.outer else {}),
+                **({"late": True} if roll.counted is not None and roll.counted.last else {}),
+            })
+        return found
 
     def _rounds(self, core: int, loop: RolledLoop) -> Rounds | None:
         """None while the second round is not done, or where a core has nothing of the rounds to do."""

@@ -3,7 +3,7 @@ engine waited for, and totals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -182,14 +182,16 @@ class Profile:
     def operators(self) -> list[Row]:
         """One row per node of the source model, also inside groups; its cycles are
         its part of the critical path."""
-        rows = []
-        for number, (members, _) in enumerate(self.groups):
-            for member in members:
-                index = np.flatnonzero(self.nodes == member)
-                if len(index):
-                    cycles = sum(self._paths.get(member, {}).values())
-                    rows.append({"group": number, **self._layer((member,), index, cycles, None)})
-        return rows
+        present = set(self.nodes.tolist())
+        return [
+            {"group": number, **self.layer((member,))} for number, (members, _) in enumerate(self.groups)
+            for member in members if member in present
+        ]
+
+    def layer(self, members: Sequence[int]) -> Row:
+        """The same of some nodes together."""
+        index = np.flatnonzero(np.isin(self.nodes, members))
+        return self._layer(tuple(members), index, sum(self._path_of(tuple(members)).values()), None)
 
     @cached_property
     def _paths(self) -> dict[int, dict[str, float]]:
