@@ -25,7 +25,8 @@ COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stal
 WIDTH = 172                               # of a table where there is no terminal
 USED = ("energy_uj",)
 WORDS = (
-    "loop", "iteration", "name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what", "source",
+    "loop", "iteration", "name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what",
+    "source",
 )
 
 

@@ -65,11 +65,12 @@ class LoopSteps:
             found.append(LoopStep(own["loop"], step, own["numbers"][-1] + 1))
         return tuple(found)
 
-    def block_at(self, core: int, at: int, inner: bool) -> Mapping[str, Any] | None:
-        """The loop whose block begins at a command; None: its rounds are alike tiles. `inner`: whether it is
-        in another block."""
-        for own in (own for own in self.rows if ("outer" in own) == inner):
-            if 0 <= _turn(own, core, at)[0] < own["rounds"]:
+    def block_at(self, core: int, at: int, size: int) -> Mapping[str, Any] | None:
+        """The loop of whose rounds a block is that begins at a command and has so many in a round; None:
+        those are of no loop."""
+        for own in (own for own in self.rows if own["blocks"][core] is not None and size):
+            first, each = own["blocks"][core]
+            if each == size and 0 <= at - first < size * own["rounds"] and not (at - first) % size:
                 return own
         return None
 
@@ -103,7 +104,7 @@ def stored_commands(program: Program, core: int) -> Iterator[StoredCommand | str
     every = decode_all((program.stored or program.commands)[core], core=core, alike=True)
     steps = LoopSteps(program)
 
-    def run(first: int, end: int, at: int, blocks: Blocks, depth: int) -> Iterator[StoredCommand | str]:
+    def run(first: int, end: int, at: int, blocks: Blocks) -> Iterator[StoredCommand | str]:
         while first < end:
             command = every[first]
             if command.opcode != REPEAT:
@@ -111,17 +112,18 @@ def stored_commands(program: Program, core: int) -> Iterator[StoredCommand | str
                 first, at = first + 1, at + 1
                 continue
             body, count = first + 1 + command.number("advances"), _rounds(command)
-            behind, own = body + command.number("length"), steps.block_at(core, at, depth > 0)
+            behind = body + command.number("length")
+            own = steps.block_at(core, at, size := _size(every, body, behind))
             alike = "alike tiles" if count == command.number("count") else "what depends on an index"
             what = alike if own is None else f'loop "{own["loop"]}"'
             yield f"{counted(count, 'round')} of {what}: a block of {counted(behind - body, 'command')}"
             yield from (StoredCommand(every[k], k, None) for k in range(first, body))
             around = (*blocks, (own, count)) if own is not None else blocks
-            yield from run(body, behind, at, around, depth + 1)
+            yield from run(body, behind, at, around)
             yield f"the end of the block of {what}"
-            first, at = behind, at + count * _size(every, body, behind)
+            first, at = behind, at + count * size
 
-    return run(0, len(every), 0, (), 0)
+    return run(0, len(every), 0, ())
 
 
 def _size(every: Sequence[Command], first: int, end: int) -> int:

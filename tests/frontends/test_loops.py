@@ -106,7 +106,8 @@ def test_results(data: bytes) -> None:
     }
     for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
         np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
-    assert {o for node in graph.nodes for o in node.origin} <= {"walk", "again"}
+    # a node of a body is named behind its loop
+    assert {o.partition("/")[0] for node in graph.nodes for o in node.origin} <= {"walk", "again"}
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,14 @@ def counting(use: str, steps: int = 6, trip: bool = True, shown: bool = True) ->
                 one1=np.ones(1, np.int64), **scalar)
 
 
+def test_layers_of_a_body_have_names_of_their_own_behind_their_loops() -> None:
+    graph = FRONTENDS["onnx"]().read(scan_in_scan(7, 5), Bindings()).graph
+    named = {o for node in graph.nodes if not node.op.border_of_loop for o in node.origin}
+    assert {"walk/inner/m", "walk/inner/v2", "walk/o", "walk/s2"} <= named
+    (walk,) = loops(graph)
+    assert walk.name == "walk" and [one.name for one in walk.inner] == ["walk/inner"]
+
+
 READS = ("row", "back", "cut", "step")
 NESTED = {
     "a Loop": loop_in_scan(9, 5), "a Scan": scan_in_scan(7, 5), "a Scan of two steps": scan_in_scan(4, 2),

@@ -42,10 +42,11 @@ def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     builder.loop_depth += 1
     try:
         form = (loop_form if node.op_type == "Loop" else scan_form)(builder, node, body)
+        form = form.named({*membership(builder.nodes).of_node.values(), *builder.values})
         begun = builder.room = min(MOST if room is None else room, form.steps * size_of(body))
         _Looped(builder, form, version).add()
         room = None if room is None else room - begun + builder.room
-        if builder.loop_depth == MAX_DEPTH and form.prefix not in membership(builder.nodes).outer:
+        if builder.loop_depth == MAX_DEPTH and form.name not in membership(builder.nodes).outer:
             raise CannotLoopError("it depends on nothing of the outer loop")
     except CannotLoopError as why:
         builder.back(mark)
@@ -91,7 +92,7 @@ class _Looped:
         for k, (state, value) in enumerate(zip(form.states, results, strict=False)):
             if builder.type(value) != builder.type(state):
                 raise CannotLoopError(f"the type of {state} changes from step to step")
-            out = form.lasts[k] or builder.free(f"{form.prefix}/last{k}")
+            out = form.lasts[k] or builder.free(f"{form.name}/last{k}")
             if form.results[k] == form.own[k]:              # no step changes it
                 self._moved(state, "reshape", out, builder.type(state).shape)
             else:
@@ -152,10 +153,10 @@ class _Looped:
             name = self.names[own]
             if name in self.ranges:
                 found.append(WholeState(k, name, self.names.get(result, result), self.ranges[name]))
-        self.ranges = settled(self.builder, self.form.prefix, self.form.steps, found)
+        self.ranges = settled(self.builder, self.form.name, self.form.steps, found)
 
     def _border(self, kind: str, source: str, out: str, **more: Any) -> str:
-        op = OPS[f"loop{kind}"](loop=self.form.prefix, steps=self.form.steps, **more)
+        op = OPS[f"loop{kind}"](loop=self.form.name, steps=self.form.steps, **more)
         return self.builder.add(op, (source,), (out,), self.form.origin)[0]
 
     def _passed(self, kind: str, source: str, out: str, index: int) -> None:
@@ -254,10 +255,15 @@ class _Looped:
         copies = [onnx.NodeProto.FromString(inner.SerializeToString()) for inner in nodes]
         fold.rename_all(copies, self.names)
         for copy in copies:
-            copy.name = self.form.origin[0]     # reports name the node of the source
+            copy.name = self._called(copy)      # reports name the node of the source
             plain, begun = copy.domain in ("", "ai.onnx"), len(builder.nodes)
             builder.node(copy, self.version if plain else builder.version(copy.domain))
             self._inner(copy, begun)
+
+    def _called(self, node: onnx.NodeProto) -> str:
+        """The name of a node of the body, behind the loop's."""
+        own = node.name.lstrip("/") or next((o for o in node.output if o), node.op_type)
+        return f"{self.form.origin[0]}/{own}"
 
     # --- what counts
     def _left(self, made: Collection[str]) -> list[onnx.NodeProto]:

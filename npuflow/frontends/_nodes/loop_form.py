@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -43,14 +44,16 @@ class LoopForm:
     lasts: list[str]
     fixed: dict[str, Array] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-
-    @property
-    def prefix(self) -> str:
-        return next(o for o in self.node.output if o)
+    name: str = ""                        # the loop's: that of the node, where no other loop has it
 
     @property
     def origin(self) -> tuple[str, ...]:
-        return (self.node.name or self.prefix,)
+        return (self.node.name or next(o for o in self.node.output if o),)
+
+    def named(self, taken: Collection[str]) -> LoopForm:
+        """With a name beside those of other loops and of values."""
+        name = self.origin[0]
+        return replace(self, name=name if name not in taken else next(o for o in self.node.output if o))
 
 
 def scan_form(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
