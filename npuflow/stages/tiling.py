@@ -128,6 +128,8 @@ def tiling(
             f"{plan.spans - plan.different} of which repeat an earlier one; {split} groups on several cores; "
             f"{counted(len(plan.kept), 'tensor')} resident in local memory between groups"
         )
+    if plan.loops:
+        log(f"loops: {plan.loops}")
     log(
         f"{plan.cycles:.0f} cycles of the NPU; bounds: engines {bounds.compute:.0f}, "
         f"bus {bounds.traffic:.0f}, chain {bounds.chain:.0f}, weights {bounds.late:.0f}, "
@@ -182,14 +184,14 @@ class LoopForms:
         return self.wanted.machine.worth(plan.cycles, plan.bytes)
 
 
-def _written_flat(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+def _written_flat(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
     try:
-        return [_best(forms.first(forms.form()))]
+        return [_best(forms.first(forms.form()), said)]
     except TargetError:
         return []
 
 
-def _in_loops(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+def _in_loops(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
     """Loop by loop, those of most steps first. The bounds stay those of the network as it is."""
     tries, found, graph = 0, [plan], forms.flat
     for options in step_products(graph, forms.wanted.machine) if not graph.lengths else ():
@@ -202,7 +204,7 @@ def _in_loops(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     return found
 
 
-def _in_pairs(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+def _in_pairs(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
     """Local memory may not hold the constants of both."""
     graph = forms.form(plan.by_step, paired=True)
     if len(graph.rolls) == len(forms.wanted.graph.rolls):
@@ -211,7 +213,7 @@ def _in_pairs(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     return forms.plans(graph, paired=True, by_step=plan.by_step, **own)
 
 
-def _on_cores(forms: LoopForms, plan: TilingPlan) -> Iterator[TilingPlan]:
+def _on_cores(forms: LoopForms, plan: TilingPlan, said: list[str]) -> Iterator[TilingPlan]:
     """Products that loops make on one core may be faster on all cores, in front of them; of more loops than
     cores, pairs may be one."""
     cores = forms.wanted.machine.compute.cores
@@ -221,7 +223,7 @@ def _on_cores(forms: LoopForms, plan: TilingPlan) -> Iterator[TilingPlan]:
             yield from forms.plans(graph, apart=cores, paired=pairs, by_step=by_step, bounds=plan.bounds)
 
 
-def _written_out(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
+def _written_out(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
     return forms.plans(forms.quantized.straight())
 
 
@@ -237,12 +239,12 @@ def _few_straight(forms: LoopForms) -> bool:
 
 @dataclass(frozen=True)
 class Rival:
-    """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it;
-    `nested`: beside plans with some steps of loops in some steps of others, and no others."""
+    """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it,
+    with lines for the log of those that have rivals of their own; `nested`: beside plans with some steps of loops in some steps of others, and no others."""
 
     what: str
     may: Callable[[LoopForms], bool]
-    plans: Callable[[LoopForms, TilingPlan], Iterable[TilingPlan]]
+    plans: Callable[[LoopForms, TilingPlan, list[str]], Iterable[TilingPlan]]
     nested: bool = False
 
 
@@ -266,14 +268,19 @@ RIVALS = (
 def best_plan(forms: LoopForms) -> TilingPlan:
     """The plan of the first form, or that of a rival that is worth more. Where no round of a loop stands for
     all of them, the loop is written out; where that does not fit either, the error says what would."""
+    said: list[str] = []
     try:
-        return _best(forms)
+        return _best(forms, said)
     except TargetError as fault:
         last = forms.first(forms.quantized.straight()) if forms.wanted.graph.rolls else forms
         raise explained(last.wanted, fault, shipped_targets()) from None
+    finally:
+        for line in said:
+            log(line)
 
 
-def _best(forms: LoopForms) -> TilingPlan:
+def _best(forms: LoopForms, said: list[str]) -> TilingPlan:
+    """The same. `said`: what the log says of the forms that were taken, and not of those that rivals took."""
     graph = forms.wanted.graph
     try:
         best = replace(forms.plan(graph), nested=forms.nested)
@@ -281,15 +288,15 @@ def _best(forms: LoopForms) -> TilingPlan:
         if not graph.rolls:
             raise
         next_, rest = (ONE_LEVEL, forms.form()) if forms.nested else (NO_LOOPS, forms.quantized.straight())
-        log(f"{next_.what}: {fault.message}")
-        return _best(forms.first(rest))
+        said.append(f"{next_.what}: {fault.message}")
+        return _best(forms.first(rest), said)
     for rival in RIVALS:
         if rival.nested != forms.nested or not rival.may(forms):
             continue
-        before = best
-        best = min((before, *rival.plans(forms, before)), key=forms.worth)
+        before, own = best, list[str]()
+        best = min((before, *rival.plans(forms, before, own)), key=forms.worth)
         if best is not before:
-            log(f"{rival.what}: {best.cycles:.0f} cycles, not {before.cycles:.0f}")
+            said += [*own, f"{rival.what}: {best.cycles:.0f} cycles, not {before.cycles:.0f}"]
     return best
 
 

@@ -174,6 +174,30 @@ def test_a_plan_has_some_steps_of_both_or_writes_one_out(monkeypatch: pytest.Mon
     assert said[0] == "one of two nested loops is written out: no plan of a loop: there is no room for it"
 
 
+def test_the_log_says_what_is_taken_and_not_what_a_rival_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rival with one loop written out takes none as loops; the plan with both is taken all the same."""
+    said = list[str]()
+    made = Quantized(quantised(scan_in_scan(10, 12), TARGET)[0])
+    wanted = PlanRequest(to_plan(made.graph, nested=True), machine(TARGET), TARGET.numerics, 1)
+    plan = TilingPlan((), cast(Any, None), 0, replayed=1.0, moved=1.0)
+
+    def planned(graph: Graph, *more: Any) -> TilingPlan:
+        nested = any(roll.outer for roll in graph.rolls)
+        return replace(plan, replayed=least if nested else 300.0 if graph.rolls else 200.0)
+
+    monkeypatch.setattr(tiling, "plan_network", planned)
+    monkeypatch.setattr(tiling, "log", said.append)
+    monkeypatch.setattr(tiling, "RIVALS", (tiling.ONE_LEVEL, replace(tiling.NO_LOOPS, may=lambda forms: True)))
+    least = 100.0
+    assert tiling.best_plan(tiling.LoopForms(wanted, made)).nested and not said
+    least = 250.0
+    assert not tiling.best_plan(tiling.LoopForms(wanted, made)).nested
+    assert said == [
+        "loops are written out, step after step: 200 cycles, not 300",
+        "one of two nested loops is written out: 200 cycles, not 250",
+    ]
+
+
 def test_loops_in_loops_need_no_plan_with_one_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rival has no plan in any form: the first one is taken."""
     made = Quantized(quantised(scan_in_scan(10, 12), TARGET)[0])
