@@ -6,12 +6,12 @@ are, stand one behind the other, and several cores run them at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from npuflow.ir.graph import Graph, LoopCore
-from npuflow.ir.loops import Loop, border, borders, contiguous, loops, runs, side_of
+from npuflow.ir.loops import Loop, border, borders, contiguous, every_loop, loops, runs, side_of
 from npuflow.ir.op import Node
 
 PAIR = 2                                  # loops that one core runs as one, at most
@@ -20,7 +20,8 @@ PAIR = 2                                  # loops that one core runs as one, at 
 def beside(graph: Graph) -> Graph:
     """The graph with pairs of loops as one, where neither needs what the other makes and both have as many
     steps, as the directions of a layer: the array then multiplies for one while the vector unit works for the
-    other. Not of loops whose steps are counted at run time, which has its own order in each direction."""
+    other. So of loops in the body of one. Not of loops whose steps are counted at run time, which has its own
+    order in each direction."""
     return _joined(graph, PAIR)[0]
 
 
@@ -48,12 +49,12 @@ def apart(graph: Graph, cores: int) -> tuple[Graph, Mapping[str, LoopCore]]:
 
 def _joined(graph: Graph, most: int) -> tuple[Graph, list[list[str]]]:
     """The graph with up to `most` such loops as one, and the names of those that each loop is made of."""
-    names = {loop.name: [loop.name] for loop in loops(graph)}
+    names = {loop.name: [loop.name] for loop in every_loop(graph)}
     while not graph.lengths:
         pair = next((
-            (one, other) for one, other in combinations(loops(graph), 2)
+            (one, other) for around, some in _together(graph) for one, other in combinations(some, 2)
             if len(names[one.name]) + len(names[other.name]) <= most and _alike(graph, one, other)
-            and not _needs(graph, one, other) and not _needs(graph, other, one)
+            and not _needs(graph, one, other, around) and not _needs(graph, other, one, around)
         ), None)
         if pair is None:
             break
@@ -67,10 +68,17 @@ def _alike(graph: Graph, one: Loop, other: Loop) -> bool:
     return one.steps == other.steps and first.is_integer and second.is_integer
 
 
-def _needs(graph: Graph, one: Loop, other: Loop) -> bool:
-    """Whether a loop needs, by any way, what another one makes. A third loop on that way runs as a whole."""
+def _together(graph: Graph) -> Iterator[tuple[Loop | None, Sequence[Loop]]]:
+    """The outermost loops, then those in the body of each."""
+    yield None, loops(graph)
+    yield from ((loop, loop.inner) for loop in loops(graph))
+
+
+def _needs(graph: Graph, one: Loop, other: Loop, around: Loop | None) -> bool:
+    """Whether a loop needs, by any way, what another one makes. A third loop on that way runs as a whole.
+    `around`: the loop in whose body both are."""
     made = set(other.outputs)
-    for unit in runs(graph):
+    for unit in runs(graph, around):
         nodes = [graph.nodes[i] for i in unit]
         if any(not made.isdisjoint(node.inputs) for node in nodes):
             made.update(o for node in nodes for o in node.outputs)

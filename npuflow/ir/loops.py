@@ -275,9 +275,12 @@ def own_beginnings(graph: Graph) -> Graph:
     return graph.replaced(nodes=tuple(nodes), values=MappingProxyType(values))
 
 
-def runs(graph: Graph) -> list[tuple[int, ...]]:
-    """The nodes by position in an order that runs: single ones, and loops as a whole."""
+def runs(graph: Graph, around: Loop | None = None) -> list[tuple[int, ...]]:
+    """The nodes by position in an order that runs: single ones, and loops as a whole. `around`: the nodes of
+    this loop, with those in its body as a whole."""
     ready = {*graph.inputs, *(v for v, one in graph.values.items() if one.const is not None)}
+    if around is not None:
+        return _in_order(graph, around.nodes, around.inner, {*ready, *around.inputs})
     return _in_order(graph, range(len(graph.nodes)), loops(graph), ready)
 
 

@@ -83,7 +83,7 @@ def rolled(graph: Graph, pairs: bool = False, cores: int = 1, nested: bool = Fal
     `pairs`: of loops that may run beside each other, as one: see `beside`. `cores`: such loops each run on a
     core of its own, of so many: see `apart`. `nested`: of nested loops some steps of both, where `may_nest`.
     """
-    found = _nested_steps(graph) if nested and may_nest(graph) else None
+    found = _nested_steps(beside(graph) if pairs else graph) if nested and may_nest(graph) else None
     if found is not None:
         return found
     graph = unnested(graph)

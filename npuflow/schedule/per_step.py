@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import Loop, border, counted, loops
+from npuflow.ir.loops import Loop, border, counted, every_loop, loops, side_of
 from npuflow.ir.op import Node
 from npuflow.ir.space import DimMap
 from npuflow.ir.types import TensorType, Value
@@ -27,17 +27,19 @@ ANY = Numerics()                          # axes of operators do not depend on n
 
 def step_products(graph: Graph, machine: Machine) -> list[list[tuple[str, ...]]]:
     """By loop which products in front of it may be made in it, by their results: each alone, the largest
-    first, and all, where their constants have room beside the loop's own. Loops of most steps come first."""
+    first, and all, where their constants have room beside the loop's own. Loops of most steps come first,
+    those of inner loops in all steps of the outer one."""
     maker = {o: i for i, n in enumerate(graph.nodes) for o in n.outputs}
     readers: dict[str, int] = {}
     for node in graph.nodes:
         for v in dict.fromkeys(node.inputs):
             readers[v] = readers.get(v, 0) + 1
     found = []
-    for loop in sorted(loops(graph), key=lambda one: -one.steps):
+    outer = {one.name: loop.steps for loop in loops(graph) for one in loop.inner}
+    for loop in sorted(every_loop(graph), key=lambda one: -one.steps * outer.get(one.name, 1)):
         room = machine.memory.local_bytes * machine.compute.cores
         room -= sum(_bytes(graph, graph.nodes[i]) for i in loop.nodes)
-        cuts = [i for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
+        cuts = [i for i in loop.nodes if side_of(graph.nodes[i], loop) == "slice"]
         made = {graph.nodes[i].inputs[0]: i for i in cuts}
         sizes = {
             value: _bytes(graph, graph.nodes[maker[value]]) for value, i in made.items()

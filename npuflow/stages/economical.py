@@ -44,7 +44,8 @@ def economical(
         plan = plan_network(*request.arguments, None, table.without)
         mine = tiled.plan
         plans[name] = replace(
-            plan, paired=mine.paired, apart=mine.apart, by_step=mine.by_step, chunk=mine.chunk
+            plan, paired=mine.paired, apart=mine.apart, by_step=mine.by_step, chunk=mine.chunk,
+            nested=mine.nested,
         )
     spent = {name: _spent(one, quantized, planned.target, prices.table) for name, one in plans.items()}
     least = min(spent, key=lambda name: spent[name])

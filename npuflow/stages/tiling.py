@@ -97,7 +97,7 @@ def planned_by(plan: TilingPlan, quantized: Quantized) -> Graph:
     """The graph whose nodes the groups of a plan have. Only plans and programs see layers of a free length as
     loops over chunks, and products in front of loops in them: how layers are cut decides no code."""
     if plan.nested:
-        return to_plan(quantized.graph, nested=True)
+        return to_plan(made_by_step(quantized.graph, plan.by_step), paired=plan.paired, nested=True)
     graph = made_by_step(chunked(quantized.flat(), plan.chunk), plan.by_step)
     return to_plan(graph, not plan.rolled, plan.paired, plan.apart)
 
@@ -165,18 +165,32 @@ class LoopForms:
     def first(self, graph: Graph) -> LoopForms:
         return replace(self, wanted=replace(self.wanted, graph=graph))
 
+    @cached_property
+    def one_level(self) -> Graph:
+        """Its loops in some of their steps."""
+        return to_plan(self.flat)
+
+    @property
+    def whole(self) -> Graph:
+        """The network whose loops are planned: with nested ones, where the first form has some steps of
+        both."""
+        return self.quantized.graph if self.nested else self.flat
+
     def form(self, by_step: tuple[str, ...] = (), paired: bool = False, cores: int = 1) -> Graph:
         """Loops in some of their steps: see `TilingPlan` and `to_plan`."""
-        return to_plan(made_by_step(self.flat, by_step), paired=paired, cores=cores)
+        return to_plan(made_by_step(self.whole, by_step), paired=paired, cores=cores, nested=self.nested)
 
     def plan(self, graph: Graph) -> TilingPlan:
         """The plan of a form; a TargetError where there is none."""
         return plan_network(*replace(self.wanted, graph=graph).arguments, self.known, self.without)
 
     def plans(self, graph: Graph, **form: Any) -> list[TilingPlan]:
-        """The plan of a form, which it says; nothing where there is none."""
+        """The plan of a form, which it says; nothing where there is none, or no form with steps of both
+        nested loops."""
+        if self.nested and not any(roll.outer for roll in graph.rolls):
+            return []
         try:
-            return [replace(self.plan(graph), **form)]
+            return [replace(self.plan(graph), nested=self.nested, **form)]
         except TargetError:
             return []
 
@@ -186,14 +200,14 @@ class LoopForms:
 
 def _written_flat(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
     try:
-        return [_best(forms.first(forms.form()), said)]
+        return [_best(forms.first(forms.one_level), said)]
     except TargetError:
         return []
 
 
 def _in_loops(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
     """Loop by loop, those of most steps first. The bounds stay those of the network as it is."""
-    tries, found, graph = 0, [plan], forms.flat
+    tries, found, graph = 0, [plan], forms.whole
     for options in step_products(graph, forms.wanted.machine) if not graph.lengths else ():
         for before in tuple(found):
             for option in options[: TRIES - tries]:
@@ -228,7 +242,7 @@ def _written_out(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[Ti
 
 
 def _few_flat(forms: LoopForms) -> bool:
-    return len(forms.flat.nodes) <= FLAT and len(forms.form().nodes) <= FLAT
+    return len(forms.flat.nodes) <= FLAT and len(forms.one_level.nodes) <= FLAT
 
 
 def _few_straight(forms: LoopForms) -> bool:
@@ -240,23 +254,25 @@ def _few_straight(forms: LoopForms) -> bool:
 @dataclass(frozen=True)
 class Rival:
     """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it,
-    with lines for the log of those that have rivals of their own; `nested`: beside plans with some steps of loops in some steps of others, and no others."""
+    with lines for the log of those that have rivals of their own; `nested`: beside plans with some steps of
+    loops in some steps of others (True), others, or both."""
 
     what: str
     may: Callable[[LoopForms], bool]
     plans: Callable[[LoopForms, TilingPlan, list[str]], Iterable[TilingPlan]]
-    nested: bool = False
+    nested: tuple[bool, ...] = (False,)
 
 
-ONE_LEVEL = Rival("one of two nested loops is written out", _few_flat, _written_flat, nested=True)
+ONE_LEVEL = Rival("one of two nested loops is written out", _few_flat, _written_flat, nested=(True,))
 NO_LOOPS = Rival("loops are written out, step after step", _few_straight, _written_out)
 RIVALS = (
-    ONE_LEVEL,
     Rival(
         "products in front of loops are made in them",
         lambda forms: bool(forms.wanted.graph.rolls) and forms.wanted.pins == NO_PINS, _in_loops,
+        nested=(False, True),
     ),
-    Rival("pairs of loops run as one", lambda forms: True, _in_pairs),
+    Rival("pairs of loops run as one", lambda forms: True, _in_pairs, nested=(False, True)),
+    ONE_LEVEL,
     Rival(
         "loops each run on a core of their own", lambda forms: forms.wanted.machine.compute.cores > 1,
         _on_cores,
@@ -287,11 +303,11 @@ def _best(forms: LoopForms, said: list[str]) -> TilingPlan:
     except TargetError as fault:
         if not graph.rolls:
             raise
-        next_, rest = (ONE_LEVEL, forms.form()) if forms.nested else (NO_LOOPS, forms.quantized.straight())
+        next_, rest = (ONE_LEVEL, forms.one_level) if forms.nested else (NO_LOOPS, forms.quantized.straight())
         said.append(f"{next_.what}: {fault.message}")
         return _best(forms.first(rest), said)
     for rival in RIVALS:
-        if rival.nested != forms.nested or not rival.may(forms):
+        if forms.nested not in rival.nested or not rival.may(forms):
             continue
         before, own = best, list[str]()
         best = min((before, *rival.plans(forms, before, own)), key=forms.worth)
