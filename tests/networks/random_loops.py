@@ -35,6 +35,7 @@ from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import Interpreter, host_session
 from npuflow.search.plan import plan_network
+from npuflow.search.tilings import DEFAULT_LEVEL
 from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute.executor import Executor
@@ -351,10 +352,10 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
     if not any(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes):
         return [], "host"
     few, paired = rolled(graph), rolled(graph, True)
-    beside = _program_differences(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
+    beside = form_differences(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
     nested = [rolled(graph, nested=True)] if may_nest(graph) else []
     for form in (*nested, few, written_out(graph)):
-        wrong = _program_differences(one, graph, form)
+        wrong = form_differences(one, graph, form)
         if wrong is not None:
             inner = any(roll.outer for roll in form.rolls)
             kind = "nested" if inner else "rolled" if form.rolls else "straight"
@@ -362,11 +363,13 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
     return [], "unfit"
 
 
-def _program_differences(one: LoopSubject, graph: Graph, form: Graph) -> list[str] | None:
-    """None: it has no plan."""
+def form_differences(
+    one: LoopSubject, graph: Graph, form: Graph, level: int = DEFAULT_LEVEL
+) -> list[str] | None:
+    """What differs of the program of a form; None: it has no plan."""
     numerics = one.target.numerics
     try:
-        plan = plan_network(form, machine(one.target), numerics)
+        plan = plan_network(form, machine(one.target), numerics, level)
     except TargetError:
         return None
     program = Program.from_bytes(generate(form, plan, one.target).to_bytes())

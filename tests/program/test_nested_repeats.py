@@ -187,7 +187,8 @@ def test_the_log_says_what_is_taken_and_not_what_a_rival_took(monkeypatch: pytes
 
     monkeypatch.setattr(tiling, "plan_network", planned)
     monkeypatch.setattr(tiling, "log", said.append)
-    monkeypatch.setattr(tiling, "RIVALS", (tiling.ONE_LEVEL, replace(tiling.NO_LOOPS, may=lambda forms: True)))
+    straight = replace(tiling.NO_LOOPS, may=lambda forms: True)
+    monkeypatch.setattr(tiling, "RIVALS", (tiling.ONE_LEVEL, straight))
     least = 100.0
     assert tiling.best_plan(tiling.LoopForms(wanted, made)).nested and not said
     least = 250.0
