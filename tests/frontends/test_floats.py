@@ -58,6 +58,19 @@ def others(graph: Graph) -> set[str]:
     }
 
 
+def test_ports_of_bfloat16_are_float32() -> None:
+    """numpy can neither feed nor give them."""
+    reading = read(
+        model("g (bfloat16[1,5] x) => (bfloat16[1,5] y) { r = Relu(x) y = Neg(r) }", 17, {})
+    )
+    graph = rewrite(reading.graph).graph
+    assert not others(graph) and graph.inputs == ("x",) and graph.outputs == ("y",)
+    assert graph.type("x").dtype == graph.type("y").dtype == "float32"
+    assert any("bfloat16 tensors" in note for note in reading.notes)
+    feeds = {"x": np.arange(-2, 3, dtype=np.float32)[None]}
+    np.testing.assert_array_equal(run(export_model(graph), feeds)[0], [[0, 0, 0, -1, -2]])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_one_width_inside_and_the_declared_one_outside(dtype: str) -> None:
     reading = read(network(dtype))

@@ -215,11 +215,13 @@ class NodeBuilder(OnnxBuilder):
         return result
 
     def give(self, name: str, dtype: str) -> None:
-        """An output of the network in its declared type; the value that it was goes on under another name."""
+        """An output of the network in its declared type; the value that it was goes on under another name.
+        numpy has no bfloat16 to give: such an output stays float32, as an input does."""
         if (
             name in self.arrays
             or name not in self.values
             or not floats.is_other(dtype)
+            or dtype == "bfloat16"
             or self.type(name).dtype != "float32"
         ):
             return
