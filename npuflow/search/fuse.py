@@ -15,9 +15,10 @@ from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.local import lay_local, widened
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.rolled import depth, last_of_rounds
-from npuflow.search.canonical import Cost, Cutting, Known, Memo, Stretches, Subgraph
+from npuflow.search.canonical import Cost, Cutting, Known, Stretches, Subgraph
 from npuflow.search.cuts import GroupCandidate, cheapest
 from npuflow.search.finalists import Finalist
+from npuflow.search.memory import SearchMemory
 from npuflow.search.pinned import NO_PINS, Pins, part_named
 from npuflow.search.pins import stretches
 from npuflow.search.refuse import PinnedGroups, refusal
@@ -29,30 +30,25 @@ from npuflow.search.strategies import Result, TilingStrategy, Tried, usable
 
 
 class Fuser:
-    """Joins the parts of one network. `scorer`: of the same network, with what it has found."""
+    """Joins the parts of one network. `memory`: of searches before; `scorer`: of the same network, with what
+    it has found, where groups are not scored as usual."""
 
     exact = False                         # tests set it: every cut is tried, however little it promises
 
     def __init__(
-        self,
-        topology: Topology,
-        machine: Machine,
-        singles: Sequence[FusionGroup],
-        level: int,
-        pins: Pins = NO_PINS,
-        known: Memo | None = None,
-        scorer: Scorer | None = None,
+        self, topology: Topology, machine: Machine, singles: Sequence[FusionGroup], level: int,
+        pins: Pins = NO_PINS, memory: SearchMemory | None = None, scorer: Scorer | None = None,
     ) -> None:
         self.topology, self.machine, self.level = topology, machine, level
         self.singles: Sequence[FusionGroup] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
         self.forced, self.twins = frozenset(pins.keep), last_of_rounds(topology.graph)
-        self.coster = Coster(
-            topology, machine, level, self.singles, scorer or Scorer(topology, machine, level)
-        )
+        self.memory = memory or SearchMemory()
+        self.known: dict[str, Cost] = self.memory.subgraphs if scorer is None else {}
+        usual = Scorer(topology, machine, level, self.memory.tilings(machine, level))
+        self.coster = Coster(topology, machine, level, self.singles, scorer or usual)
         self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
-        self.known = known or {}
         self.windows: dict[str, Cost] = {}
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
         self._cuts: dict[tuple[float, bool], list[Scored]] = {}
@@ -108,7 +104,8 @@ class Fuser:
         if any(not s.repaired for s in self._stayers.values()):
             return None
         known = Stretches(self.topology, self.singles, Known()) if self._stayers else self.coster.stretches
-        scorer = Scorer(self.topology, self.machine, tuned.STAY_LEVEL)
+        found = self.memory.tilings(self.machine, tuned.STAY_LEVEL)
+        scorer = Scorer(self.topology, self.machine, tuned.STAY_LEVEL, found)
         own = self._stayers[strategy.name] = ResidencySearch(
             self.machine, known, scorer, self._known_best, strategy.room
         )
@@ -211,7 +208,8 @@ class Fuser:
         alone = self.singles[start].nodes[0] in self.topology.core
         key = f"{run.key} on one core" if alone else run.key
         if key not in self.windows:
-            self.windows[key] = self.known.get(key) or self._costed(start, run, cut)
+            self.known[key] = self.known.get(key) or self._costed(start, run, cut)
+            self.windows[key] = self.known[key]
         return [(start + way.parts, in_network(way, cut)) for way in self.windows[key].ways]
 
     def _costed(self, start: int, run: Subgraph, cut: Cutting) -> Cost:

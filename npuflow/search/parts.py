@@ -19,7 +19,8 @@ from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, follows, leads, space_of
 from npuflow.schedule.moves import move_costs, moves_of
-from npuflow.search.canonical import Cost, Memo, Subgraph, cutting
+from npuflow.search.canonical import Cost, Subgraph, cutting
+from npuflow.search.memory import SearchMemory
 from npuflow.search.tilings import Solution, solve
 
 
@@ -43,10 +44,11 @@ class Planner:
     repeated blocks are searched once."""
 
     def __init__(
-        self, graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Memo | None = None
+        self, graph: Graph, machine: Machine, numerics: Numerics, level: int,
+        memory: SearchMemory | None = None,
     ) -> None:
         self.graph, self.machine, self.numerics, self.level = graph, machine, numerics, level
-        self.known = known or {}
+        self.memory = memory or SearchMemory()
         self.solved: dict[str, Cost] = {}
         self.faults: list[TargetError] = []
         self.unfit: list[int] = []             # the nodes of these faults
@@ -115,7 +117,9 @@ class Planner:
     def _solve(self, nodes: tuple[int, ...]) -> Solution | None:
         part = self.subgraph(nodes)
         if part.key not in self.solved:
-            self.solved[part.key] = self.known.get(part.key) or tiled(part, self.machine, self.numerics)
+            known = self.memory.subgraphs
+            known[part.key] = known.get(part.key) or tiled(part, self.machine, self.numerics)
+            self.solved[part.key] = known[part.key]
         return self.solved[part.key].tiling
 
     def _refusal(self, nodes: tuple[int, ...]) -> TargetError:

@@ -19,10 +19,10 @@ from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.moves import moves_of
-from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
 from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth
 from npuflow.search.fuse import Fuser
+from npuflow.search.memory import SearchMemory
 from npuflow.search.parts import Planner
 from npuflow.search.pinned import NO_PINS, Pins, part_named, with_tiles
 from npuflow.search.pins import check
@@ -89,16 +89,15 @@ class TilingPlan:
 
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
-    allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),
+    allocation: Method = "greedy", memory: SearchMemory | None = None, without: Collection[str] = (),
 ) -> TilingPlan:
     """Group and tile every integer node of a quantised graph; equal layers and equal
     runs of them are costed once.
 
-    `known`: costs of subgraphs that steps before this one have found; `without`: names of strategies
-    that are left out.
+    `memory`: what searches before this one have found; `without`: names of strategies that are left out.
     """
-    without = frozenset(without)
-    planner, groups = _tiled(graph, machine, numerics, level, known)
+    without, memory = frozenset(without), memory or SearchMemory()
+    planner, groups = _tiled(graph, machine, numerics, level, memory)
     machine = planner.machine
     check(planner, groups, pins)
     groups = with_tiles(planner, groups, pins.tiles)
@@ -108,7 +107,7 @@ def plan_network(
     contest.rows = whole_rows(contest.topology, level, pinned)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [
-        Fuser(contest.topology, machine, groups, each, pins, known=known)
+        Fuser(contest.topology, machine, groups, each, pins, memory)
         for each in levels(level)
         if grouping
     ]
@@ -151,10 +150,10 @@ def layers_alone(
 
 
 def _tiled(
-    graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Memo | None
+    graph: Graph, machine: Machine, numerics: Numerics, level: int, memory: SearchMemory | None
 ) -> tuple[Planner, list[FusionGroup]]:
     planner = Planner(
-        graph, replace(machine, inside=fits_shared(graph, machine.memory)), numerics, level, known
+        graph, replace(machine, inside=fits_shared(graph, machine.memory)), numerics, level, memory
     )
     groups = planner.groups()
     if planner.faults:
@@ -283,21 +282,27 @@ def _enter_beside(
     one core."""
     topology, machine = contest.topology, contest.machine
     if contest.uses("few sizes") and topology.graph.rolls:
-        small = Scorer(topology, machine, tuned.STAY_LEVEL)
-        own = [Fuser(topology, machine, groups, f.level, pins, scorer=small) for f in fusers]
+        small = tuned.STAY_LEVEL
+        own = [
+            Fuser(
+                topology, machine, groups, f.level, pins, f.memory,
+                Scorer(topology, machine, small, f.memory.tilings(machine, small)),
+            )
+            for f in fusers
+        ]
         contest.enter(contest.beside(own, "few sizes"))
     if contest.uses("weights stay") and (resident := resident_in_loops(topology.graph, machine)):
         own = [
             Fuser(
-                topology, machine, groups, f.level, pins,
-                scorer=Scorer(topology, machine, f.level, resident=resident),
+                topology, machine, groups, f.level, pins, f.memory,
+                Scorer(topology, machine, f.level, f.memory.tilings(machine, f.level), resident),
             )
             for f in fusers
         ]
         contest.enter(contest.beside(own, "weights stay"))
     if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
         single = replace(machine, all_cores=replace(machine.compute, cores=1))
-        own = [Fuser(topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers]
+        own = [Fuser(topology, single, groups, f.level, pins, f.memory, f.scorer) for f in fusers]
         contest.enter(contest.beside(own, "on one core"))
 
 

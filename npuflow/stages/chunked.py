@@ -14,6 +14,7 @@ from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.schedule.chunks import chunk_sizes, whole_layers
 from npuflow.schedule.chunks import chunked as chunks_of
+from npuflow.search.memory import SearchMemory
 from npuflow.search.pinned import NO_PINS
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.sim.clock import timeline_of
@@ -93,9 +94,11 @@ def _planned(
     """A plan with chunks of some steps; None where there is none whose rounds are alike."""
     graph, table = to_plan(chunks_of(quantized.flat(), size)), planning.tiling
     machine = planning.machine(planned)
+    memory = SearchMemory(costs.memo)
     numbers = (planned.numerics, planning.effort.level, table.pins, table.allocation)
     try:
-        return _Timed.of(graph, plan_network(graph, machine, *numbers, costs.memo, table.without), target)
+        plan = plan_network(graph, machine, *numbers, memory, table.without)
+        return _Timed.of(graph, plan, target)
     except TargetError as fault:
         log(f"chunks of {size}: {fault.message}")
         return None

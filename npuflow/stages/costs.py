@@ -15,6 +15,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.text import operators
 from npuflow.schedule.frame import Topology
 from npuflow.search.canonical import Memo, Subgraph
+from npuflow.search.memory import SearchMemory
 from npuflow.search.parts import Planner, tiled
 from npuflow.search.plan import FUSING, fits_shared, levels
 from npuflow.search.spans import Shared, run_at
@@ -96,7 +97,7 @@ def runs(
         return
     graph = to_plan(quantized.graph, nested=True)
     machine = hardware.machine(fits_shared(graph, hardware.memory))
-    planner = Planner(graph, machine, numerics, effort.level, _all(tiles))
+    planner = Planner(graph, machine, numerics, effort.level, SearchMemory(_all(tiles)))
     parts = planner.groups()
     if planner.faults:
         return                              # `tiling` refuses the network, with all that does not fit

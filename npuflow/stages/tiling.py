@@ -21,7 +21,7 @@ from npuflow.schedule.arrange import Method
 from npuflow.schedule.chunks import chunked
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.per_step import made_by_step, step_products
-from npuflow.search.canonical import Memo
+from npuflow.search.memory import SearchMemory
 from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.strategies import check_names
@@ -115,7 +115,7 @@ def tiling(
     wanted = PlanRequest(
         graph, machine, planned.numerics, level, table.pins, table.allocation
     )
-    plan = best_plan(LoopForms(wanted, quantized, costs.memo, table.without))
+    plan = best_plan(LoopForms(wanted, quantized, SearchMemory(costs.memo), table.without))
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     groups = counted(len(plan.groups), "group")
@@ -145,11 +145,11 @@ def tiling(
 @dataclass(frozen=True)
 class LoopForms:
     """A quantised network whose loops can be planned in several forms, and how each is planned. `wanted`: the
-    form that comes first; `known` and `without`: see `plan_network`."""
+    form that comes first; `memory` and `without`: see `plan_network`."""
 
     wanted: PlanRequest
     quantized: Quantized
-    known: Memo | None = None
+    memory: SearchMemory | None = None
     without: tuple[str, ...] = ()
 
     @property
@@ -182,7 +182,7 @@ class LoopForms:
 
     def plan(self, graph: Graph) -> TilingPlan:
         """The plan of a form; a TargetError where there is none."""
-        return plan_network(*replace(self.wanted, graph=graph).arguments, self.known, self.without)
+        return plan_network(*replace(self.wanted, graph=graph).arguments, self.memory, self.without)
 
     def plans(self, graph: Graph, **form: Any) -> list[TilingPlan]:
         """The plan of a form, which it says; nothing where there is none, or no form with steps of both

@@ -20,6 +20,7 @@ from npuflow.ir.graph import Graph
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.search.canonical import Cost, Subgraph, cutting
+from npuflow.search.memory import SearchMemory
 from npuflow.search.parts import Planner, layer_of
 from npuflow.search.plan import plan_network
 from npuflow.search.score import Scorer
@@ -188,7 +189,7 @@ def test_costs_that_an_edit_leaves_give_the_plan_of_a_clean_search() -> None:
             clean = plan_network(other, m, numerics, LEVEL)
         except TargetError:
             continue
-        assert plan_network(other, m, numerics, LEVEL, known=known) == clean
+        assert plan_network(other, m, numerics, LEVEL, memory=SearchMemory(known)) == clean
         compared += bool(known)
         if compared == 2:
             break
