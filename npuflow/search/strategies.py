@@ -141,6 +141,16 @@ def usable(
     return tuple(s for s in STRATEGIES if APPLIES[s.when](cores, level, joins) and s.name not in without)
 
 
+def others_than(origin: str) -> tuple[str, ...]:
+    """The names of all strategies but those that found a plan, by what it says of that, and the usual one."""
+    rest, found = origin, {f"bus x {tuned.BUS_COST}"}
+    for name in sorted((s.name for s in STRATEGIES), key=len, reverse=True):
+        if name in rest:
+            found.add(name)
+            rest = rest.replace(name, "")
+    return tuple(s.name for s in STRATEGIES if s.name not in found)
+
+
 def check_names(without: Sequence[str]) -> None:
     """An error for every name that no strategy has, at its key."""
     names = [s.name for s in STRATEGIES]

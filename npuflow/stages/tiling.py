@@ -24,7 +24,7 @@ from npuflow.schedule.per_step import made_by_step, step_products
 from npuflow.search.memory import SearchMemory
 from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import TilingPlan, plan_network
-from npuflow.search.strategies import check_names
+from npuflow.search.strategies import check_names, others_than
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import Effort, SubgraphCosts
@@ -145,12 +145,15 @@ def tiling(
 @dataclass(frozen=True)
 class LoopForms:
     """A quantised network whose loops can be planned in several forms, and how each is planned. `wanted`: the
-    form that comes first; `memory` and `without`: see `plan_network`."""
+    form that comes first; `memory` and `without`: see `plan_network`; `origin`: how a plan was found, whose
+    strategies alone find these; `said`: lines for the log, of forms that were taken."""
 
     wanted: PlanRequest
     quantized: Quantized
     memory: SearchMemory | None = None
     without: tuple[str, ...] = ()
+    origin: str = ""
+    said: list[str] = field(default_factory=list)
 
     @property
     def nested(self) -> bool:
@@ -163,7 +166,7 @@ class LoopForms:
         return self.quantized.flat()
 
     def first(self, graph: Graph) -> LoopForms:
-        return replace(self, wanted=replace(self.wanted, graph=graph))
+        return replace(self, wanted=replace(self.wanted, graph=graph), origin="")
 
     @cached_property
     def one_level(self) -> Graph:
@@ -182,7 +185,14 @@ class LoopForms:
 
     def plan(self, graph: Graph) -> TilingPlan:
         """The plan of a form; a TargetError where there is none."""
-        return plan_network(*replace(self.wanted, graph=graph).arguments, self.memory, self.without)
+        left_out = (*self.without, *others_than(self.origin)) if self.origin else self.without
+        return plan_network(*replace(self.wanted, graph=graph).arguments, self.memory, left_out)
+
+    def in_full(self, found: TilingPlan) -> TilingPlan:
+        """The form of a plan, by all strategies."""
+        plan = self.plan(planned_by(found, self.quantized))
+        form = {key: getattr(found, key) for key in ("nested", "by_step", "paired", "apart", "bounds")}
+        return replace(plan, **form)
 
     def plans(self, graph: Graph, **form: Any) -> list[TilingPlan]:
         """The plan of a form, which it says; nothing where there is none, or no form with steps of both
@@ -198,14 +208,14 @@ class LoopForms:
         return self.wanted.machine.worth(plan.cycles, plan.bytes)
 
 
-def _written_flat(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
+def _written_flat(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     try:
-        return [_best(forms.first(forms.one_level), said)]
+        return [_best(forms.first(forms.one_level))]
     except TargetError:
         return []
 
 
-def _in_loops(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
+def _in_loops(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     """Loop by loop, those of most steps first. The bounds stay those of the network as it is."""
     tries, found, graph = 0, [plan], forms.whole
     for options in step_products(graph, forms.wanted.machine) if not graph.lengths else ():
@@ -218,7 +228,7 @@ def _in_loops(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[Tilin
     return found
 
 
-def _in_pairs(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
+def _in_pairs(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     """Local memory may not hold the constants of both."""
     graph = forms.form(plan.by_step, paired=True)
     if len(graph.rolls) == len(forms.wanted.graph.rolls):
@@ -227,7 +237,7 @@ def _in_pairs(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[Tilin
     return forms.plans(graph, paired=True, by_step=plan.by_step, **own)
 
 
-def _on_cores(forms: LoopForms, plan: TilingPlan, said: list[str]) -> Iterator[TilingPlan]:
+def _on_cores(forms: LoopForms, plan: TilingPlan) -> Iterator[TilingPlan]:
     """Products that loops make on one core may be faster on all cores, in front of them; of more loops than
     cores, pairs may be one."""
     cores = forms.wanted.machine.compute.cores
@@ -237,7 +247,7 @@ def _on_cores(forms: LoopForms, plan: TilingPlan, said: list[str]) -> Iterator[T
             yield from forms.plans(graph, apart=cores, paired=pairs, by_step=by_step, bounds=plan.bounds)
 
 
-def _written_out(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
+def _written_out(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     return forms.plans(forms.quantized.straight())
 
 
@@ -253,13 +263,13 @@ def _few_straight(forms: LoopForms) -> bool:
 
 @dataclass(frozen=True)
 class Rival:
-    """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it,
-    with lines for the log of those that have rivals of their own; `nested`: beside plans with some steps of
+    """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it;
+    `nested`: beside plans with some steps of
     loops in some steps of others (True), others, or both."""
 
     what: str
     may: Callable[[LoopForms], bool]
-    plans: Callable[[LoopForms, TilingPlan, list[str]], Iterable[TilingPlan]]
+    plans: Callable[[LoopForms, TilingPlan], Iterable[TilingPlan]]
     nested: tuple[bool, ...] = (False,)
 
 
@@ -284,36 +294,41 @@ RIVALS = (
 def best_plan(forms: LoopForms) -> TilingPlan:
     """The plan of the first form, or that of a rival that is worth more. Where no round of a loop stands for
     all of them, the loop is written out; where that does not fit either, the error says what would."""
-    said: list[str] = []
     try:
-        return _best(forms, said)
+        return _best(forms)
     except TargetError as fault:
         last = forms.first(forms.quantized.straight()) if forms.wanted.graph.rolls else forms
         raise explained(last.wanted, fault, shipped_targets()) from None
     finally:
-        for line in said:
+        for line in forms.said:
             log(line)
 
 
-def _best(forms: LoopForms, said: list[str]) -> TilingPlan:
-    """The same. `said`: what the log says of the forms that were taken, and not of those that rivals took."""
-    graph = forms.wanted.graph
+def _best(forms: LoopForms) -> TilingPlan:
+    """Rivals are planned by the strategies that found the first plan, which takes a tenth of the time; of
+    them only the best by all."""
+    graph, said = forms.wanted.graph, forms.said
     try:
-        best = replace(forms.plan(graph), nested=forms.nested)
+        first = best = replace(forms.plan(graph), nested=forms.nested)
     except TargetError as fault:
         if not graph.rolls:
             raise
         next_, rest = (ONE_LEVEL, forms.one_level) if forms.nested else (NO_LOOPS, forms.quantized.straight())
         said.append(f"{next_.what}: {fault.message}")
-        return _best(forms.first(rest), said)
+        return _best(forms.first(rest))
+    quick = replace(forms, origin=first.origin)
     for rival in RIVALS:
-        if forms.nested not in rival.nested or not rival.may(forms):
+        if forms.nested not in rival.nested or not rival.may(quick):
             continue
-        before, own = best, list[str]()
-        best = min((before, *rival.plans(forms, before, own)), key=forms.worth)
-        if best is not before:
-            said += [*own, f"{rival.what}: {best.cycles:.0f} cycles, not {before.cycles:.0f}"]
-    return best
+        before, count = best, len(said)
+        best = min((before, *rival.plans(quick, before)), key=forms.worth)
+        if best is before:
+            del said[count:]
+        else:
+            said.append(f"{rival.what}: {best.cycles:.0f} cycles, not {before.cycles:.0f}")
+    if best is first or best.nested != forms.nested:
+        return best
+    return min((forms.in_full(best), best), key=forms.worth)
 
 
 def shipped_targets() -> dict[str, Target]:

@@ -12,7 +12,7 @@ from npuflow.base.errors import NpuflowError, RecipeError
 from npuflow.base.plain import plain, typed
 from npuflow.hw.target import Target
 from npuflow.search.plan import TilingPlan, plan_network
-from npuflow.search.strategies import STRATEGIES, check_names, usable
+from npuflow.search.strategies import STRATEGIES, check_names, others_than, usable
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import mixed
 
@@ -27,6 +27,16 @@ def planned(target: Target, *without: str, level: int = 3) -> TilingPlan:
 
 def test_names_are_unique_and_said() -> None:
     assert len({s.name for s in STRATEGIES}) == len(STRATEGIES) and all(s.what for s in STRATEGIES)
+
+
+@pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])
+def test_the_strategies_that_found_a_plan_find_it_again(target: Target) -> None:
+    plan = planned(target)
+    others = others_than(plan.origin)
+    assert len(others) < len(STRATEGIES) and "bus x 0.2" not in others
+    again = planned(target, *others)
+    assert again.groups == plan.groups and again.cycles == plan.cycles
+    assert len(again.tried) < len(plan.tried)
 
 
 @pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])

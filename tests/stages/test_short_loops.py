@@ -12,6 +12,7 @@ import pytest
 
 from npuflow.ir.loops import loops
 from npuflow.search.plan import plan_network
+from npuflow.search.strategies import others_than
 from npuflow.search.unfit import PlanRequest
 from npuflow.stages import tiling
 from npuflow.stages.quantize import Quantized, to_plan
@@ -64,6 +65,22 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
     assert "pairs of loops as one" in found[32768].loops and "pairs" not in found[1536].loops
     few = to_plan(made.graph, not found[32768].rolled, found[32768].paired)
     assert len(few.rolls) == 1
+
+
+def test_rivals_are_planned_by_what_found_the_first_plan_and_the_best_by_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0])
+    monkeypatch.setattr(tiling, "log", lambda text: None)
+    calls, usual = [], tiling.plan_network
+    monkeypatch.setattr(tiling, "plan_network", lambda *a: calls.append((usual(*a), a[-1])) or calls[-1][0])
+    wanted = PlanRequest(to_plan(made.graph), machine(TARGET), TARGET.numerics, 1)
+    best = tiling.best_plan(tiling.LoopForms(wanted, made, without=("overlapping",)))
+    (first, stated), *rivals, (last, also) = calls
+    assert best.paired and best.groups == last.groups and stated == also == ("overlapping",)
+    left_out = {"overlapping", *others_than(first.origin)}
+    assert len(rivals) > 1 and all(set(without) == left_out for _, without in rivals)
+    assert last.cycles <= min(plan.cycles for plan, _ in rivals)
 
 
 def test_directions_run_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
