@@ -189,20 +189,33 @@ def test_outputs_that_are_no_numbers_are_not_close(folder: Path, capfd: pytest.C
     assert 'the constant "w" holds 1 NaN' in last
 
 
+def ended(folder: Path, last: onnx.NodeProto, kind: int, keep: bool) -> None:
+    """The recipe's network with an operator of the host behind its output, which is kept beside or not."""
+    proto = onnx.load(folder / "net.onnx")
+    proto.graph.node.append(last)
+    kept = list(proto.graph.output) if keep else []
+    del proto.graph.output[:]
+    proto.graph.output.extend([onnx.helper.make_tensor_value_info(last.output[0], kind, None), *kept])
+    onnx.save(proto, folder / "net.onnx")
+
+
 @pytest.mark.parametrize("both", [True, False])
 def test_an_output_of_the_host_does_not_hide_fixes_of_others(
     folder: Path, capfd: pytest.CaptureFixture[str], both: bool
 ) -> None:
-    """Of a poor output that a Cast on the host makes no fixes are measured: those of the other are, or the
-    way to the cause is named."""
-    proto = onnx.load("net.onnx")
-    proto.graph.node.append(onnx.helper.make_node("Cast", ["y"], ["wide"], to=onnx.TensorProto.DOUBLE))
-    wide = onnx.helper.make_tensor_value_info("wide", onnx.TensorProto.DOUBLE, None)
-    kept = list(proto.graph.output) if both else []
-    del proto.graph.output[:]
-    proto.graph.output.extend([wide, *kept])
-    onnx.save(proto, "net.onnx")
-    assert main(["build", "bad.toml", "--until", "verdict"]) == 0
-    said = capfd.readouterr().out.splitlines()[-1]
+    """Of a poor output that an operator of the host makes no fixes are measured: those of the other are, or
+    the way to the cause is named."""
+    whole = onnx.TensorProto.INT32
+    ended(folder, onnx.helper.make_node("Cast", ["y"], ["wide"], to=whole), whole, both)
+    _, said = told("bad", capfd)
     assert ('try min-max range for "c2"' in said) == both
     assert both or "npuflow why accuracy RECIPE" in said
+
+
+def test_an_output_cast_to_doubles_has_the_fixes_of_what_is_cast(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wide = onnx.helper.make_node("Cast", ["y"], ["wide"], to=onnx.TensorProto.DOUBLE)
+    ended(folder, wide, onnx.TensorProto.DOUBLE, keep=False)
+    _, said = told("bad", capfd)
+    assert 'the output "wide" is far' in said and 'try min-max range for "c2"' in said
