@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.simulate import Simulation
@@ -26,6 +27,7 @@ samples = 1
 """
 
 
+@pytest.mark.slow
 def test_cores_hand_on_parts_of_a_cache(tmp_path: Path) -> None:
     """It is smaller at a small index, and lies in the bytes of what a core hands on of a full one."""
     write_llama(tmp_path / "net", SHAPE, 256)

@@ -75,6 +75,7 @@ def measured(said: Callable[..., str], **more: str) -> Any:
     return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
 
 
+@pytest.mark.slow
 def test_a_program_is_judged_by_the_tokens_of_a_text(said: Callable[..., str], tmp_path: Path) -> None:
     recipe(said, tmp_path)
     table = tomllib.loads(Path("net.toml").read_text())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from commandline import fresh
 
 from tests.networks.ending_loops import CASES
 
 
+@pytest.mark.slow
 def test_a_warning_that_refinements_repeat_is_one(tmp_path: Path) -> None:
     """Ranges are chosen, then refined: both products say that a loop has not ended."""
     rng = np.random.default_rng(0)

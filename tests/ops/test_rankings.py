@@ -82,6 +82,7 @@ def _chosen_as_onnxruntime(found: Built) -> None:
         assert decibels(found.ranked[name], found.made[name]) > 28, name
 
 
+@pytest.mark.slow
 def test_a_classifier_with_its_best_classes(tmp_path: Path) -> None:
     found = built(HEADS["classifier"](), "edge-4t", tmp_path, 24)
     assert (found.share, found.host_macs) == (1.0, 0)

@@ -36,6 +36,7 @@ def parts(model: bytes) -> list[onnx.NodeProto]:
     return [node for node in nodes if node.op_type == "EPContext"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "target"), often(CASES, 4))
 def test_a_sequence_of_a_model_is_the_program_s(family: str, target: str) -> None:
     """The prompt in chunks by one model, answers by another: what one leaves goes into the other."""

@@ -102,7 +102,7 @@ def check_all(name: str, most: int, lengths: list[int]) -> None:
     check_lengths(graph, feeds, program, lengths)
 
 
-@pytest.mark.parametrize("name", often(NETWORKS, 6))
+@pytest.mark.parametrize("name", often(NETWORKS, 12))
 def test_programs_in_chunks_give_the_bits_of_whole_layers(name: str) -> None:
     check_all(name, MOST, [1, 7, 40, 41, MOST - 1, MOST])
 

@@ -52,7 +52,7 @@ def quantised(name: str, target: Target) -> tuple[Graph, Feeds]:
     return quantize_graph(graph, placed, ranges, Quantize(), target.numerics).graph, feeds
 
 
-@pytest.mark.parametrize("name", often(EVERY[::-1], 3))
+@pytest.mark.parametrize("name", often(EVERY[::-1], 5))
 def test_programs(name: str) -> None:
     graph, feeds = quantised(name, TARGET)
     assert loops(graph) and (loops(graph)[0].steps < MOST or rolled(graph).rolls)

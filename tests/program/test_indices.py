@@ -138,7 +138,7 @@ def compiled(graph: Graph, target: Target) -> Program:
     return generate(reading_caches(graph), planned(graph, target), target)
 
 
-@pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 7))
+@pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 8))
 def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int, narrow: bool) -> None:
     """Logits and caches, until the cache is full, of the program as a file has it."""
     own = decoder(name, chunk, narrow=narrow)
@@ -152,7 +152,7 @@ def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int, narro
         held = own.after(wanted)
 
 
-@pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 7))
+@pytest.mark.parametrize(("name", "chunk", "narrow"), often(CASES, 8))
 def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int, narrow: bool) -> None:
     own = decoder(name, chunk, narrow=narrow)
     for index in range(0, CONTEXT - chunk + 1, 3):
@@ -170,6 +170,7 @@ def test_rows_of_a_cache_of_8_bits_cost_half_as_much() -> None:
     assert 0 < costs[1] < 0.6 * costs[0]
 
 
+@pytest.mark.slow
 def test_a_program_without_an_index_takes_as_long_as_it_does_for_a_full_cache() -> None:
     own = decoder("edge-8t", 1)
     whole = own.whole()
@@ -177,6 +178,7 @@ def test_a_program_without_an_index_takes_as_long_as_it_does_for_a_full_cache() 
     assert own.cycles(0) < own.cycles(CONTEXT - 1) < timeline_of(whole, order_of(whole)).cycles
 
 
+@pytest.mark.slow
 def test_rows_in_pieces_that_save_no_room_are_made_in_one() -> None:
     """Pieces of a value that is whole in local memory, as plans of long caches have them: more of them at
     some indices than at others."""
@@ -206,6 +208,7 @@ def in_pieces(group: FusionGroup, axes: Mapping[int, str], rows: int) -> FusionG
     return replace(group, parts=tuple(found))
 
 
+@pytest.mark.slow
 def test_tiles_that_stream_do_not_cut_the_rows_of_a_cache(tmp_path: Path) -> None:
     """Products of a long cache in little local memory, whose tiles would cut it: with all rows in each tile
     the program reads as many as there are tokens."""
@@ -270,6 +273,7 @@ def test_an_index_is_read_only_where_the_program_says_that_it_lies() -> None:
         program.at({"position": 32})
 
 
+@pytest.mark.slow
 def test_a_mask_that_hides_nothing_leaves_the_cache_whole() -> None:
     """Scores of rows behind the tokens would count."""
     own = decoder("edge-8t", 1)
