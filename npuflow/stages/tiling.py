@@ -206,7 +206,8 @@ def _written_flat(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[T
 
 
 def _in_loops(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[TilingPlan]:
-    """Loop by loop, those of most steps first. The bounds stay those of the network as it is."""
+    """Loop by loop, those of most steps first; of nested ones only the best goes on, as each plan takes long.
+    The bounds stay those of the network as it is."""
     tries, found, graph = 0, [plan], forms.whole
     for options in step_products(graph, forms.wanted.machine) if not graph.lengths else ():
         for before in tuple(found):
@@ -214,7 +215,7 @@ def _in_loops(forms: LoopForms, plan: TilingPlan, said: list[str]) -> list[Tilin
                 tries += 1
                 values = (*before.by_step, *option)
                 found += forms.plans(forms.form(values), by_step=values, bounds=plan.bounds)
-        found = sorted(found, key=forms.worth)[:BEST]
+        found = sorted(found, key=forms.worth)[: 1 if forms.nested else BEST]
     return found
 
 

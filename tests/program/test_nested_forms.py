@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
@@ -164,6 +166,36 @@ def test_the_search_takes_them_and_its_program_is_of_that_form() -> None:
     assert plan.nested and plan.cycles < plain.cycles and (plan.paired or plan.by_step)
     program = Program.from_bytes(generate(tiling.planned_by(plan, made), plan, TARGET).to_bytes())
     same(graph, feeds, program)
+
+
+def random_layer(seed: int) -> None:
+    """A layer of both directions in a Scan, of random sizes on a random machine, in one of its forms: its
+    values are the reference's, there are no hazards, and the plan's cycles are the clock's."""
+    rng = random.Random(seed)
+    steps, inner, hidden = (rng.choice(some) for some in ((10, 11, 12), (10, 11, 14), (2, 3, 4, 6)))
+    target = rng.choice((TARGET, TARGET, CORES))
+    room = rng.choice((1 << 13, 1 << 15, 1 << 17))
+    target = replace(target, memory=replace(target.memory, local_bytes=room))
+    graph, feeds = quantised(both_directions(rng.choice(list(GATES)), steps, inner, hidden), target)
+    form = rng.choice([((), False), *forms_of(graph, target)])
+    try:
+        program = program_of(graph, form, target)
+    except TargetError:
+        return                            # no room for it
+    same(graph, feeds, program, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_layers_in_loops(seed: int) -> None:
+    random_layer(seed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("first", range(100, 300, 20))
+def test_many_random_layers_in_loops(first: int) -> None:
+    for seed in range(first, first + 20):
+        random_layer(seed)
 
 
 def differences(seed: int) -> tuple[list[str], int]:
