@@ -208,7 +208,7 @@ def differences(seed: int) -> tuple[list[str], int]:
     for form in forms_of(graph, one.target):
         few = to_plan(made_by_step(graph, form[0]), paired=form[1], nested=True)
         if any(roll.outer for roll in few.rolls):
-            wrong = random_loops.form_differences(one, graph, few, 1)
+            wrong = random_loops.differing(one, graph, few, 1)
             found += wrong or ()
             count += wrong is not None
     return found, count
