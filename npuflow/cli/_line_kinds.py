@@ -303,8 +303,7 @@ PROGRAMS: dict[str, Fields] = {
     },
     "layer": {
         "name": "string: the layer, or the group with --groups",
-        "op": "string: its operator",
-        "cycles": "number: on the simulator's clock",
+        "op": "string: its operator", "cycles": "number: on the simulator's clock",
         "loop?": "string: the loops that it is in, the outer one first",
         "source?": "object: module, file and line of the training code",
     },
