@@ -303,8 +303,7 @@ PROGRAMS: dict[str, Fields] = {
     },
     "layer": {
         "name": "string: the layer, or the group with --groups",
-        "op": "string: its operator",
-        "cycles": "number: on the simulator's clock",
+        "op": "string: its operator", "cycles": "number: on the simulator's clock",
         "loop?": "string: the loops that it is in, the outer one first",
         "source?": "object: module, file and line of the training code",
     },
@@ -316,32 +315,19 @@ PROGRAMS: dict[str, Fields] = {
         "layer?": "string: that it is of",
         "fields?": "object: of `disasm`: operands and constants",
         "waits?": "map of integer: of `disasm`: queue -> commands of it that must have ended",
-        "loops?": "list of object: of `disasm`: the steps that it runs for, that of the outer loop first: "
-        "loop, step (from 0) and steps (how many there are)",
+        "loops?": "list of object: of `disasm`: its loop, step (from 0) and steps (all), outer ones first",
         "iteration?": "string: of `profile --commands`: the same in words",
     },
-    "loop": {
-        "loop": "string: of `profile --loops`: its name",
-        "in": "string: the loop around it; empty where there is none",
-        "steps": "integer: how many it has",
-        "times": "integer: how often it runs: in each step of the loop around it",
-        "iterations": "integer: of all these runs together",
-        "cycles": "number: of the critical path, those of inner loops among them",
-        "each": "number: cycles of an iteration; `least` and `most` of one",
-    },
+    "loop": {"loop": "string: of `profile --loops`; the loop around it and its figures follow"},
     "layers": {
         "name": "string: a layer of two programs; cycles and bytes of a and b, and the change, follow",
     },
-    "region": {
-        "name?": "string: of `profile --memory`: what lies there; address, bytes and life follow",
-    },
+    "region": {"name?": "string: of `profile --memory`: what lies there; address, bytes and life follow"},
     "network": {
         "name": "string: of a file of several programs, one of them",
         "cycles": "number: on the simulator's clock",
     },
-    "total": {
-        "total": "object: of the whole program, or of two beside each other",
-    },
+    "total": {"total": "object: of the whole program, or of two beside each other"},
     "slot": {
         "way": '"input" or "output": which it is',
         "name": "string: of the input or output; address, bytes, type and scale follow",

@@ -142,6 +142,7 @@ def _loops(meta: Mapping[str, Any], counts: Sequence[int]) -> None:
         good = isinstance(nodes, list) and len(nodes) == len(numbers) and all(map(_counts, nodes))
         need(good and all(n < len(meta["nodes"]) for step in nodes for n in step), "a loop has other nodes")
         need(all(natural(row.get(name), MAX_BYTES) for name in ("each", "rounds")), "a loop has no rounds")
+        need(2 * row["each"] < len(numbers), "a loop has too few steps for two rounds")
         need(isinstance(blocks, list) and len(blocks) == len(counts), "a loop has no block a core")
         for block, count in zip(blocks, counts, strict=True):
             good = block is None or (_counts(block) and len(block) == 2 and block[1])

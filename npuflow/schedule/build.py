@@ -96,7 +96,7 @@ def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places:
         phase.jobs = reordered(phase.jobs, machine)
     for phase in phases if machine.dma.multicast else ():
         phase.shared = _shared(phase.jobs, frames, machine.compute.cores)
-    return Schedule(phases, len(frames))
+    return Schedule(phases, len(frames), places.whole)
 
 
 def constants_first(jobs: Sequence[Job], frame: Frame) -> list[Job]:

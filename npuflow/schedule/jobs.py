@@ -7,7 +7,7 @@ turns each into command words.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from npuflow.ir.moves import Move
@@ -65,10 +65,12 @@ class Outside(NamedTuple):
 @dataclass(frozen=True)
 class Places:
     """Where values lie in external memory: (owner, byte address) of each, and the
-    moves that sharing bytes saves."""
+    moves that sharing bytes saves. `whole`: of parts of tensors whose loads wait for all bytes of these,
+    these bytes: see `read_whole`."""
 
     of: Mapping[str, tuple[str, int]]
     saved: Collection[tuple[int, int]] = ()
+    whole: Mapping[str, Interval] = field(default_factory=dict)
 
     def owner(self, value: str) -> str:
         """Of the bytes of a value, or of a border."""
@@ -229,6 +231,7 @@ class Schedule:
 
     phases: Sequence[Phase]
     groups: int
+    whole: Mapping[str, Interval] = field(default_factory=dict)      # see `Places`
 
 
 class Queues:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from npuflow.base.errors import FitError
 from npuflow.ir.graph import ROUND, Graph, Roll
+from npuflow.ir.views import Views
 from npuflow.schedule.allocate import Layout, Lifetime
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.frame import Frame, Topology
@@ -98,6 +99,26 @@ def parts_of(graph: Graph, roll: Roll) -> list[tuple[str, ...]]:
         found[-1][step] = value
         before = step
     return [tuple(parts) for parts in found]
+
+
+def read_whole(graph: Graph, views: Views) -> dict[str, str]:
+    """Parts of tensors of all steps whose loads stand for those of all rounds, by the tensor: they wait until
+    all of it is stored. Steps that lead in, where the rounds' number is not read, load for themselves."""
+    lead, later, tensors = set[str](), set[str](), set[str]()
+    for roll in graph.rolls:
+        cuts = [graph.nodes[n].inputs[0] for n in roll.movers if len(graph.nodes[n].inputs) == 1]
+        tensors.update(views.root(value)[0] for value in cuts)
+        for parts in parts_of(graph, roll):
+            begun = 0 if roll.counted else roll.lead
+            lead.update(parts[:begun])
+            later.update(parts[begun:])
+    found = {}
+    for value in graph.values if tensors else ():
+        around = {value, *views.owners(value)}
+        root = views.root(value)[0]
+        if root in tensors and (around.isdisjoint(lead) or not around.isdisjoint(later)):
+            found[value] = root
+    return found
 
 
 def _skips(graph: Graph, roll: Roll) -> bool:

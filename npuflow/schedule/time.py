@@ -6,7 +6,7 @@ The search ranks thousands of candidates by the sums of tiling.cost; the few bes
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -18,7 +18,16 @@ from npuflow.hw.target import Memory
 from npuflow.ir.space import Box, Interval
 from npuflow.schedule.accesses import Latest, LocalAccesses
 from npuflow.schedule.banks import NOTHING, Banks, Shares
-from npuflow.schedule.jobs import Barrier, ConstantShare, Job, Outside, Phase, Queues, Schedule
+from npuflow.schedule.jobs import (
+    NO_BOX,
+    Barrier,
+    ConstantShare,
+    Job,
+    Outside,
+    Phase,
+    Queues,
+    Schedule,
+)
 from npuflow.schedule.machine import Machine
 
 ANY = (-(1 << 60), 1 << 60)
@@ -270,7 +279,7 @@ def is_inside(job: Job, memory: Memory) -> bool:
 
 def time_of(schedule: Schedule, machine: Machine) -> ScheduleTime:
     """Segment after segment; the host comes between."""
-    clock, segment = _Clock(machine, schedule.groups), -1
+    clock, segment = _Clock(machine, schedule.groups, schedule.whole), -1
     for phase in schedule.phases:
         if phase.segment != segment:
             clock.table.run()
@@ -302,8 +311,8 @@ class _Core:
 class _Clock:
     """Adds jobs to the timetable, each behind what it depends on, and what they spend by group and core."""
 
-    def __init__(self, machine: Machine, groups: int) -> None:
-        memory, self.machine = machine.memory, machine
+    def __init__(self, machine: Machine, groups: int, whole: Mapping[str, Interval]) -> None:
+        memory, self.machine, self.whole = machine.memory, machine, whole
         self.queues, count = Queues(machine.dma.channels), machine.compute.cores
         widths = float(memory.external_bandwidth), float(memory.shared_bandwidth)
         self.table = Timetable(self.queues.count, count, widths, Banks(memory))
@@ -334,7 +343,9 @@ class _Clock:
             else:
                 local[allocation].before_write(box, after)
         if outside is not None and job.writes:
-            last = core.stored[outside.owner].last(outside) if outside.owner in core.stored else -1
+            span = self.whole.get(outside.value)
+            read = outside if span is None else Outside(outside.owner, "", NO_BOX, span)
+            last = core.stored[outside.owner].last(read) if outside.owner in core.stored else -1
             last = max(last, core.shared.get(outside.owner, -1))
             if last > after.get(self.queues.stores, -1):
                 after[self.queues.stores] = last

@@ -19,7 +19,7 @@ from npuflow.schedule.jobs import Places
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.nested import runs_of
-from npuflow.schedule.rolled import RolledLoop, alike, place_local
+from npuflow.schedule.rolled import RolledLoop, alike, place_local, read_whole
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
@@ -132,7 +132,8 @@ def places(topology: Topology, frames: Sequence[Frame]) -> Places:
         if o and (o not in frame.results or not topology.wanted_in_data(o, frame.kept))
     }
     views = topology.views
-    return Places({v: views.root(v) for v in topology.graph.values if v not in gone}, views.saved)
+    cuts = {v: (0, views.bytes(root)) for v, root in read_whole(topology.graph, views).items()}
+    return Places({v: views.root(v) for v in topology.graph.values if v not in gone}, views.saved, cuts)
 
 
 def least(finalist: Finalist, machine: Machine) -> float:

@@ -22,6 +22,7 @@ from npuflow.hw.region import CONST, DATA, LOCAL, Region
 from npuflow.program.access import regions
 from npuflow.program.container import Program
 from npuflow.program.counts import READ
+from npuflow.program.loop_steps import LoopSteps, said
 from npuflow.program.order import Order
 from npuflow.sim.bounds import check_bounds
 
@@ -43,6 +44,13 @@ class Hazard:
     operand: str
 
     def text(self, program: Program) -> str:
+        """What it is, and in which steps of loops its commands run."""
+        known = LoopSteps(program)
+        steps = [said(known.of(*place)) for place in (self.second, self.first) if place is not None]
+        found = " beside ".join(dict.fromkeys(text for text in steps if text))
+        return f"{self._text(program)}{f', in {found}' if found else ''}"
+
+    def _text(self, program: Program) -> str:
         core, index = self.second
         name = program.decoded[core][index].opcode
         what = f"{name}.{self.operand} at {self.space} byte {self.address}"

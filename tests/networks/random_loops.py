@@ -352,10 +352,10 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
     if not any(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes):
         return [], "host"
     few, paired = rolled(graph), rolled(graph, True)
-    beside = form_differences(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
+    beside = differing(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
     nested = [rolled(graph, nested=True)] if may_nest(graph) else []
     for form in (*nested, few, written_out(graph)):
-        wrong = form_differences(one, graph, form)
+        wrong = differing(one, graph, form)
         if wrong is not None:
             inner = any(roll.outer for roll in form.rolls)
             kind = "nested" if inner else "rolled" if form.rolls else "straight"
@@ -363,9 +363,7 @@ def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], s
     return [], "unfit"
 
 
-def form_differences(
-    one: LoopSubject, graph: Graph, form: Graph, level: int = DEFAULT_LEVEL
-) -> list[str] | None:
+def differing(one: LoopSubject, graph: Graph, form: Graph, level: int = DEFAULT_LEVEL) -> list[str] | None:
     """What differs of the program of a form; None: it has no plan."""
     numerics = one.target.numerics
     try:

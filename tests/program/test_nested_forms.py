@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
@@ -166,6 +168,36 @@ def test_the_search_takes_them_and_its_program_is_of_that_form() -> None:
     same(graph, feeds, program)
 
 
+def random_layer(seed: int) -> None:
+    """A layer of both directions in a Scan, of random sizes on a random machine, in one of its forms: its
+    values are the reference's, there are no hazards, and the plan's cycles are the clock's."""
+    rng = random.Random(seed)
+    steps, inner, hidden = (rng.choice(some) for some in ((10, 11, 12), (10, 11, 14), (2, 3, 4, 6)))
+    target = rng.choice((TARGET, TARGET, CORES))
+    room = rng.choice((1 << 13, 1 << 15, 1 << 17))
+    target = replace(target, memory=replace(target.memory, local_bytes=room))
+    graph, feeds = quantised(both_directions(rng.choice(list(GATES)), steps, inner, hidden), target)
+    form = rng.choice([((), False), *forms_of(graph, target)])
+    try:
+        program = program_of(graph, form, target)
+    except TargetError:
+        return                            # no room for it
+    same(graph, feeds, program, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_layers_in_loops(seed: int) -> None:
+    random_layer(seed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("first", range(100, 300, 20))
+def test_many_random_layers_in_loops(first: int) -> None:
+    for seed in range(first, first + 20):
+        random_layer(seed)
+
+
 def differences(seed: int) -> tuple[list[str], int]:
     """What differs of the programs of a seed, hazards among it; and how many forms have one."""
     one = random_nested.long_subject(seed)
@@ -176,7 +208,7 @@ def differences(seed: int) -> tuple[list[str], int]:
     for form in forms_of(graph, one.target):
         few = to_plan(made_by_step(graph, form[0]), paired=form[1], nested=True)
         if any(roll.outer for roll in few.rolls):
-            wrong = random_loops.form_differences(one, graph, few, 1)
+            wrong = random_loops.differing(one, graph, few, 1)
             found += wrong or ()
             count += wrong is not None
     return found, count

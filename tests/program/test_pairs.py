@@ -63,11 +63,20 @@ def test_a_tensor_of_all_steps_is_stored_whole() -> None:
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, WIDE.numerics, [feeds])
     assert not [c for c in checks if c.different or c.executor]
-    # and before a step reads its part: in a block, the load of one step says what those of all wait for
+    # and before a step of a round reads its part: in a block, the load of one step says what those of all
+    # wait for; the steps in front of the rounds wait for their own part
     commands, low = program.decoded[0], program.meta["values"]["y:gates"]["address"]
     places = [c.number("external") if c.fields.get("space") == "DATA" else -1 for c in commands]
     within = [low <= place < low + 128 * 64 * 2 for place in places]
     stores = [i for i, c in enumerate(commands) if c.opcode == "STORE" and within[i]]
-    load = next(i for i, c in enumerate(commands) if i > stores[0] and c.opcode == "LOAD" and within[i])
-    count = sum(c.opcode == "STORE" for c in commands[: stores[-1] + 1])
-    assert len(stores) > 1 and count == max(c.wait[1] for c in commands[: load + 1] if len(c.wait) > 1)
+    loads = [i for i, c in enumerate(commands) if i > stores[0] and c.opcode == "LOAD" and within[i]]
+
+    def stored(end: int) -> int:
+        return sum(c.opcode == "STORE" for c in commands[: end + 1])
+
+    def awaited(end: int) -> int:
+        return max(c.wait[1] for c in commands[: end + 1] if len(c.wait) > 1)
+
+    first, _ = program.meta["loops"][0]["blocks"][0]
+    assert len(stores) > 1 and stored(stores[-1]) <= awaited(next(i for i in loads if i >= first))
+    assert stored(stores[0]) <= awaited(loads[0]) < stored(stores[-1])

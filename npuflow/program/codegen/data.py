@@ -9,7 +9,7 @@ from npuflow.base.errors import FitError
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import reach
-from npuflow.ir.space import DimMap, elements
+from npuflow.ir.space import DimMap, Interval, elements
 from npuflow.ir.views import Views
 from npuflow.program.codegen.commands import DataRange
 from npuflow.program.meta import WORD
@@ -23,6 +23,7 @@ from npuflow.schedule.geometry import Member, Spread
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.model import Ref
 from npuflow.schedule.partial import ValidPart
+from npuflow.schedule.rolled import read_whole
 from npuflow.search.plan import TilingPlan
 
 
@@ -36,8 +37,7 @@ class DataStorage:
         self._storages = {v.name: DataRange(layout.addresses[v.name], v.size) for v in lives}
         # of values, by how many bytes they lie further than there; see `generate.py`
         self.moved: Mapping[str, int] = {}
-        movers = (self.graph.nodes[n] for roll in self.graph.rolls for n in roll.movers)
-        self._cut = {views.root(node.inputs[0])[0] for node in movers if len(node.inputs) == 1}
+        self._whole = read_whole(self.graph, views)
         by_start = sorted(lives, key=lambda v: v.first)
         self._older: dict[str, list[str]] = {}
         for i, life in enumerate(by_start):
@@ -84,11 +84,11 @@ class DataStorage:
     def address(self, value_id: str) -> int:
         return self.of(value_id)[1]
 
-    def cut(self, value_id: str) -> tuple[int, int] | None:
-        """First and last byte of the tensor of all steps that a value is a part of; None of others. A load of
-        one step's part stands for those of all: it waits for the whole tensor."""
-        root, _ = self._views.root(value_id)
-        if root not in self._cut:
+    def cut(self, value_id: str) -> Interval | None:
+        """First and last byte of the tensor of all steps that a value is a part of, where a load of it waits
+        for that whole tensor; None of others."""
+        root = self._whole.get(value_id)
+        if root is None:
             return None
         low = self.address(root)
         return low, low + self.bytes(root)
@@ -110,7 +110,8 @@ class DataStorage:
             name: (home, self.layout.addresses[home]) for name, home in self.homes.items()
             if name not in whole and home in self.layout.addresses
         }
-        return Places({**whole, **names}, self._views.saved)
+        cuts = {v: cut for v in self._whole if v in self and (cut := self.cut(v)) is not None}
+        return Places({**whole, **names}, self._views.saved, cuts)
 
     def __contains__(self, value_id: str) -> bool:
         return self._root(value_id)[0] in self._storages

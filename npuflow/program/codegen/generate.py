@@ -337,8 +337,7 @@ def _program(
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
         **({"rings": told(graph.rings)} if graph.rings else {}),
         "values": values,
-        **({"nested": True} if any(loop.roll.outer for loop in out.loops.loops) else {}),
-        **({"loops": out.loops.table()} if out.loops.loops else {}),
+        **out.loops.meta(),
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         **length_meta(

@@ -68,6 +68,11 @@ class LoopCommands:
         every = [found for loop in self.loops if (found := self._rounds(core, loop)) is not None]
         return sorted(every, key=lambda one: one.first) if by_depth(self.loops)[1:] else every
 
+    def meta(self) -> dict[str, Any]:
+        """What metadata says of the loops, if there are some."""
+        nested = {"nested": True} if any(loop.roll.outer for loop in self.loops) else {}
+        return {**nested, "loops": self.table()} if self.loops else {}
+
     def table(self) -> list[dict[str, Any]]:
         """The loops as metadata has them, outer ones first: see `program/meta.py`. Inner loops stand in each
         step of the outer one that the graph has, under one name."""

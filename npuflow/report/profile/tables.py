@@ -11,6 +11,7 @@ from typing import Any
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
 from npuflow.report.profile import memory
+from npuflow.report.profile.loops import loops
 from npuflow.report.profile.measure import Profile, Row
 
 INNER = {"stalls": "stall", "path": "path", "terms": "clock", "schedule_terms": "schedule"}
@@ -54,6 +55,7 @@ def save_workbook(path: Path, found: Profile) -> None:
     sheets = {
         "totals": totals, "layers": [*found.operators(), *found.host_rows], "groups": found.layers(),
         "commands": list(found.commands()),
+        **({"loops": loops(found)} if found.program.meta.get("loops") else {}),
         "external memory": memory.external(found), "local memory": memory.local(found),
     }
     book = xlsxwriter.Workbook(str(path), {"constant_memory": True})
