@@ -16,7 +16,8 @@ from npuflow.schedule.allocate import aligned
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame, Passage
 from npuflow.schedule.geometry import Uncuttable, piece
-from npuflow.schedule.local import all_moments, lay_local, lives_of
+from npuflow.schedule.kept import all_moments
+from npuflow.schedule.local import lay_local, lives_of
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Stretches
 from npuflow.search.cuts import STATES, GroupCandidate, Options, cheapest
