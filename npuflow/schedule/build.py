@@ -119,8 +119,7 @@ def constants_first(jobs: Sequence[Job], frame: Frame) -> list[Job]:
 
 def in_turn(frames: Sequence[Frame]) -> list[tuple[int, Frame]]:
     """Groups, with their numbers in the plan, in the order in which they run."""
-    place = {node: at for at, node in enumerate(frames[0].topology.order)} if frames else {}
-    return sorted(enumerate(frames), key=lambda f: place[f[1].group.nodes[0]])
+    return sorted(enumerate(frames), key=lambda f: f[1].topology.place[f[1].group.nodes[0]])
 
 
 def _shared(jobs: Sequence[Job], frames: Sequence[Frame], cores: int) -> list[list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -17,7 +17,7 @@ from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.dense_rows import with_whole_rows
-from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
+from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.joined import (
     Joins,
@@ -29,8 +29,9 @@ from npuflow.schedule.joined import (
 )
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
-from npuflow.schedule.moves import assembled, moves_of, piece_bytes
+from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
+from npuflow.schedule.passage import Passage
 from npuflow.schedule.units import SlotUnit, units_of, windowed
 
 
@@ -104,6 +105,11 @@ class Topology:
         """Integer nodes as they run: segment by segment."""
         return [n for part in segments(self.graph) if part.kind == "npu" for n in part.numbers]
 
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """Of integer nodes in that order."""
+        return {node: at for at, node in enumerate(self.order)}
+
     def needed(self, nodes: Collection[int]) -> Sequence[str]:
         """Values made by some nodes that others read, or that are results."""
         key = tuple(nodes)
@@ -174,13 +180,7 @@ class Topology:
         """Bytes of each staging slot of a mover: those of its largest piece; hardly any
         where nothing is left to move."""
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.views.saved]
-        outputs = self.site(index).outputs
-        items = [np.dtype(o.dtype).itemsize for o in outputs]
-        if (together := assembled(moves, items, machine)) is not None:
-            return together.at_once * together.block * items[moves[0].output]
-        return max(
-            (piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1
-        )
+        return staging(moves, [np.dtype(o.dtype).itemsize for o in self.site(index).outputs], machine)
 
     def touched(self, nodes: tuple[int, ...]) -> frozenset[str]:
         """Values that some nodes read or make."""
@@ -221,18 +221,6 @@ class Topology:
         if key not in self._passages:
             self._passages[key] = Passage()
         return self._passages[key]
-
-
-@dataclass(eq=False)
-class Passage:
-    """How parts pass through their strips, once that is asked for: the same whatever their tiles."""
-
-    strips: tuple[list[Stripe], ...] | None = None
-    layers: tuple[Layer, ...] | None = None
-    holds: Mapping[str, int] | None = None
-    slots: Mapping[str, int] | None = None
-    joins: Joins | None = None
-    spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
 
 
 @dataclass(frozen=True)
@@ -359,10 +347,9 @@ class Frame:
         passage = self.passage
         if passage.holds is None:
             found: dict[str, int] = {}
-            for strips in self.strips:
-                for strip in strips:
-                    for value, hold in strip.holds.items():
-                        found[value] = max(found.get(value, 0), elements(hold.box) * self.item(value))
+            for strip in (strip for strips in self.strips for strip in strips):
+                for value, hold in strip.holds.items():
+                    found[value] = max(found.get(value, 0), elements(hold.box) * self.item(value))
             passage.holds = found
         return passage.holds
 

@@ -14,11 +14,12 @@ from npuflow.ir.space import elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
 from npuflow.schedule.borders import spreads
-from npuflow.schedule.frame import Frame, Passage
+from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Uncuttable, piece
 from npuflow.schedule.kept import all_moments
 from npuflow.schedule.local import lay_local, lives_of
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.passage import Passage
 from npuflow.search.canonical import Stretches
 from npuflow.search.cuts import STATES, GroupCandidate, Options, cheapest
 from npuflow.search.score import Scored, Scorer
