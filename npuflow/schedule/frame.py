@@ -20,6 +20,7 @@ from npuflow.schedule.dense_rows import with_whole_rows
 from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.joined import (
+    JoinedPart,
     Joins,
     copies_nothing,
     joined_values,
@@ -32,6 +33,7 @@ from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
 from npuflow.schedule.passage import Passage
+from npuflow.schedule.taken import over_operands
 from npuflow.schedule.units import SlotUnit, units_of, windowed
 
 
@@ -259,15 +261,25 @@ class Frame:
 
     @cached_property
     def joins(self) -> Joins:
-        """Values that are made in their place in another one."""
-        if len(self.group.parts) < 2 or not self.topology.makes_in_place:
-            return {}
-        if not any(m.spaces[0].joins for m in self.unjoined):
+        """Values that lie in the buffer of another one: in their place in it, or over it."""
+        if not self.topology.makes_in_place:
             return {}
         passage = self.passage
         if passage.joins is None:
-            passage.joins = joined_values(self.unjoined, self.strips, dict(self.group.held), self.kept)
+            found: dict[str, JoinedPart] = {}
+            if len(self.group.parts) > 1 and any(m.spaces[0].joins for m in self.unjoined):
+                found = joined_values(self.unjoined, self.strips, dict(self.group.held), self.kept)
+            graph, cut = self.topology.graph, any(n > 1 for _, n in self.group.strips)
+            # rounds of a loop need the same buffers
+            if not cut and not graph.rolls and any(graph.nodes[n].op.sums for n in self.group.nodes):
+                found |= over_operands(self.unjoined, found, self.kept, self._gone)
+            passage.joins = found
         return passage.joins
+
+    def _gone(self, value: str) -> bool:
+        """Whether no group behind this one reads a value."""
+        place, readers = self.topology.place, self.topology.readers[value]
+        return all(place.get(r, -1) <= place[self.group.nodes[-1]] for r in readers)
 
     def fills_itself(self, value: str) -> bool:
         """Whether all parts of a joined value are made in their place."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from npuflow.ir.space import elements
 from npuflow.schedule.allocate import Lifetime
-from npuflow.schedule.borders import spreads
+from npuflow.schedule.borders import kept_over, spreads
 from npuflow.schedule.frame import Frame
 
 
@@ -44,7 +44,11 @@ def spans_of(frames: Sequence[Frame], kept: Collection[str]) -> dict[str, list[i
 
 
 def lives_of_kept(frames: Sequence[Frame], kept: Collection[str], cores: int) -> Iterator[Lifetime]:
-    spans = spans_of(frames, kept)
-    for value, spread in sorted(spreads(frames, kept, cores).items()):
+    """Of those that lie in the same bytes one after the other, the first has them all the time."""
+    spans, first = spans_of(frames, kept), kept_over(frames)
+    for value, owner in first.items():
+        begin, end = spans[value]
+        spans[owner] = [min(spans[owner][0], begin), max(spans[owner][1], end)]
+    for value, spread in sorted((v, s) for v, s in spreads(frames, kept, cores).items() if v not in first):
         size = max((elements(b) for b in spread.boxes if b is not None), default=0)
         yield Lifetime(f"kept.{value}/0", max(1, size * frames[spread.maker].item(value)), *spans[value])

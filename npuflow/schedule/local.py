@@ -20,6 +20,7 @@ from npuflow.base.errors import FitError
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, in_own_bytes, peak
 from npuflow.schedule.arrange import Method, arrange
+from npuflow.schedule.borders import kept_over
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.kept import all_moments, lives_of_kept, moments_of
@@ -163,7 +164,8 @@ class Local:
     lives: tuple[Lifetime, ...]
     layout: Layout
     shared: Mapping[str, str] = field(default_factory=dict)
-    """Units whose constants stay in local memory, by the name of the slots that they share."""
+    """Units whose constants stay in local memory, by the name of the slots that they share; values that lie
+    where others did."""
     round_loads: tuple[RoundLoads, ...] = ()
     cutting: Collection[int] = ()
     """Groups whose loads of constants may be cut where parts of their bytes are free before others."""
@@ -186,10 +188,11 @@ def lay_local(
     then buffers lie apart from those of `ahead` parts behind."""
     lives, movable = lives_of(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
+    over = {f"kept.{v}": f"kept.{first}" for v, first in kept_over(frames).items()}
     if look and (staying := chosen(candidates(frames, all_moments(frames)), lives, limit, align)):
         found = laid(*with_staying(lives, movable, staying), limit, align, look, method, ahead)
         if found is not None:
-            return replace(found, shared=shared_slots(staying))
+            return replace(found, shared=shared_slots(staying) | over)
     base = arrange(lives, align, method)
     if base.total > limit:
         raise FitError(
@@ -200,7 +203,7 @@ def lay_local(
         )
     found = laid(lives, movable, limit, align, look, method, ahead)
     assert found is not None
-    return found
+    return replace(found, shared=over)
 
 
 def shared_slots(staying: Sequence[Staying]) -> dict[str, str]:
