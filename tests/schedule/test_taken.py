@@ -139,8 +139,8 @@ def campaign(seeds: range) -> Counter[str]:
 
 
 def test_sums_at_random() -> None:
-    count = campaign(range(24))
-    assert min(count[kind] for kind in ("one group", "both stay", "one stays", "cores")) > 0, count
+    count = campaign(range(26, 34))
+    assert min(count[kind] for kind in ("one group", "both stay", "one stays", "cores")) > 1, count
 
 
 @pytest.mark.parametrize("first", tiered(range(1000, 2000, SHARD), 2))
