@@ -277,9 +277,9 @@ class Frame:
         return passage.joins
 
     def _gone(self, value: str) -> bool:
-        """Whether no group behind this one reads a value."""
-        place, readers = self.topology.place, self.topology.readers[value]
-        return all(place.get(r, -1) <= place[self.group.nodes[-1]] for r in readers)
+        """Whether no group behind this one reads a value. Only groups before it begin before it."""
+        place, own = self.topology.place, self.group.nodes
+        return all(r in own or place.get(r, -1) < place[own[0]] for r in self.topology.readers[value])
 
     def fills_itself(self, value: str) -> bool:
         """Whether all parts of a joined value are made in their place."""

@@ -15,6 +15,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.program.container import Program
 from npuflow.schedule.frame import Frame, Topology
+from npuflow.search.pinned import Pins
 from npuflow.search.plan import TilingPlan, plan_network
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, check_exact, machine
@@ -26,6 +27,7 @@ SHAPE, RELU6 = (1, 8, 12, 10), (0.0, 6.0)
 VALUE = 8 * 12 * 10                       # bytes of a value
 # room for two values, tiles and weights
 NARROW = replace(SMALL, memory=replace(SMALL.memory, local_bytes=3 * VALUE, external_bandwidth=1.0))
+ROOMY = replace(SMALL, memory=replace(SMALL.memory, local_bytes=1 << 14))
 SHARD = 50
 
 
@@ -71,6 +73,23 @@ def test_what_is_read_behind_the_sum_stays() -> None:
     graph, plan, _ = exact(b, b.conv(block(b, x, late=True), 4, 1), SMALL)
     first = next(n.outputs[0] for n in graph.nodes if n.op.sums)
     assert first not in over(graph, plan, SMALL)
+
+
+def test_what_a_later_group_reads_stays() -> None:
+    """A layer that comes before the sum in the network may run in a group behind it."""
+    b = Builder()
+    x = b.conv(b.input("x", (1, 4, 12, 10)), 8, 1, clip=RELU6)
+    first = b.conv(x, 8, 1, clip=RELU6)
+    main, side = b.conv(first, 8, 1), b.conv(x, 8, 3, clip=RELU6)
+    y = b.add(OPS["add"](clip=RELU6), main, x)
+    graph, feed = finished(b, (b.add(OPS["add"](), b.conv(y, 8, 1), side),), ROOMY)
+    names = [n.name for n in graph.nodes if not {x, first, main}.isdisjoint(n.outputs)]
+    pins = Pins(keep=(x, y), groups=(tuple(names),))
+    plan = plan_network(graph, machine(ROOMY), ROOMY.numerics, pins=pins)
+    behind = next(n for g in plan.groups[1:] for n in g.nodes if side in graph.nodes[n].outputs)
+    assert set(plan.kept) >= {x, y} and behind < plan.groups[0].nodes[-1]
+    check_exact(graph, feed, ROOMY, plan)
+    assert x not in over(graph, plan, ROOMY).values()
 
 
 def test_an_operand_that_is_repeated_stays() -> None:
