@@ -61,7 +61,8 @@ def users(frames: Sequence[Frame], shared: Mapping[str, str]) -> Users:
                     here[name] = here.get(name, frozenset()) | engines
             for value, engines in _values(frame, p, array):
                 owner = frame.owner(value)
-                names = [f"kept.{owner}/0"] if owner in frame.kept else _slots(frame, g, owner)
+                first = shared.get(f"kept.{owner}", f"kept.{owner}")
+                names = [f"{first}/0"] if owner in frame.kept else _slots(frame, g, owner)
                 here.update({name: here.get(name, frozenset()) | engines for name in names})
     return found
 

@@ -7,7 +7,8 @@ behind the barrier before the group.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from npuflow.ir.space import Box, elements
@@ -37,7 +38,33 @@ def spreads(frames: Sequence[Frame], kept: Collection[str], cores: int) -> Mappi
             if key not in known:
                 known[key] = _spread(value, maker, later, frames, cores)
             found[value] = known[key]
+    for values in classes(kept_over(frames)):
+        laid = [_hull_of(boxes) for boxes in zip(*(found[v].boxes for v in values), strict=True)]
+        found.update({v: replace(found[v], boxes=tuple(laid)) for v in values})
     return found
+
+
+def kept_over(frames: Sequence[Frame]) -> dict[str, str]:
+    """Values that stay and lie where another one that stays did, and the first of those in whose bytes."""
+    under = {
+        v: part.value for frame in frames for v, part in frame.joins.items()
+        if part.over and {v, part.value} <= frame.kept
+    }
+    found = dict[str, str]()
+    for value in under:
+        first = under[value]
+        while first in under:
+            first = under[first]
+        found[value] = first
+    return found
+
+
+def classes(first: Mapping[str, str]) -> list[list[str]]:
+    """Values that lie in the same bytes."""
+    found: dict[str, list[str]] = {}
+    for value, owner in first.items():
+        found.setdefault(owner, [owner]).append(value)
+    return list(found.values())
 
 
 def stored(spread: Mapping[str, Spread], maker: int, core: int) -> list[Border]:
@@ -108,8 +135,17 @@ def _spread(
 
 
 def _buffer(frame: Frame, value: str, core: int) -> Box | None:
-    holds = [s.holds[value] for s in frame.strips_on(core) if value in s.holds]
-    return holds[0].box if holds else None
+    """All that lies in it while the group runs, one after the other."""
+    inside = (value, *(v for v, part in frame.joins.items() if part.over and part.value == value))
+    every = ([s.holds[v].box for s in frame.strips_on(core) if v in s.holds] for v in inside)
+    return _hull_of(boxes[0] for boxes in every if boxes)
+
+
+def _hull_of(boxes: Iterable[Box | None]) -> Box | None:
+    found: Box | None = None
+    for box in boxes:
+        found = found if box is None else hull(found, box)
+    return found
 
 
 def _common(a: Box, b: Box) -> Box:

@@ -17,7 +17,7 @@ from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member, RollingBuffer, Spread
 from npuflow.schedule.jobs import Barrier, BorderCopy, ConstantShare, CopyRows, Job, Phase, Places, Schedule
-from npuflow.schedule.joined import places, whole_place
+from npuflow.schedule.joined import shown_in, whole_place
 from npuflow.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Ref
@@ -119,8 +119,7 @@ def constants_first(jobs: Sequence[Job], frame: Frame) -> list[Job]:
 
 def in_turn(frames: Sequence[Frame]) -> list[tuple[int, Frame]]:
     """Groups, with their numbers in the plan, in the order in which they run."""
-    place = {node: at for at, node in enumerate(frames[0].topology.order)} if frames else {}
-    return sorted(enumerate(frames), key=lambda f: place[f[1].group.nodes[0]])
+    return sorted(enumerate(frames), key=lambda f: f[1].topology.place[f[1].group.nodes[0]])
 
 
 def _shared(jobs: Sequence[Job], frames: Sequence[Frame], cores: int) -> list[list[int]]:
@@ -157,8 +156,9 @@ class GroupOnCore:
                     if owner in strip.holds and owner not in entered:
                         entered.add(owner)
                         self._enter(owner, strip.holds[owner], owner in made, member)
-                    if owner != value and value in strip.holds:
-                        self.core.now[value] = self.core.now[owner]
+                    if owner != value and value in strip.holds and value not in entered:
+                        entered.add(value)
+                        self._lay(value, owner, strip.holds[value], value in made, member)
                 if window is None:
                     continue
                 self._part(p, len(strips) > 1).run(window)
@@ -246,10 +246,21 @@ class GroupOnCore:
         if hold.copied is not None and before is not None:
             self._copy(value, ref, hold.copied, before, slot)
         if hold.fresh is not None and not made:
-            node = next(n for n in reader.nodes if value in self.frame.topology.graph.nodes[n].inputs)
-            core.load_box(value, ref, hold.fresh, slot.now, hold.fresh, node, 0)
+            self._load(value, hold.fresh, slot, reader)
         if stays:
             core.kept[value] = slot
+
+    def _lay(self, value: str, owner: str, hold: RollingBuffer, made: bool, reader: Member) -> None:
+        """A value in the buffer of another one."""
+        self.core.now[value] = slot = self.core.resident(owner)
+        if value in self.frame.kept:
+            self.core.kept[value] = slot
+        if hold.fresh is not None and not made:
+            self._load(value, hold.fresh, slot, reader)
+
+    def _load(self, value: str, box: Box, slot: Slot, reader: Member) -> None:
+        node = next(n for n in reader.nodes if value in self.frame.topology.graph.nodes[n].inputs)
+        self.core.load_box(value, self._ref(value), box, slot.now, box, node, 0)
 
     def _copy(self, value: str, ref: Ref, box: Box, old: Slot, new: Slot) -> None:
         """Rows that this stripe needs again move from the old slot to the new one."""
@@ -270,7 +281,7 @@ class GroupOnCore:
             return
         slot = self.core.now[value]
         self._keep(value, made, member, slot)
-        for place in places(self.frame.joins, value):
+        for place in shown_in(self.frame.joins, value):
             if not self.frame.fills_itself(place.value):
                 break
             self._keep(place.value, place.box(made), member, slot)

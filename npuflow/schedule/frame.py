@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -17,9 +17,10 @@ from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.dense_rows import with_whole_rows
-from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
+from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.joined import (
+    JoinedPart,
     Joins,
     copies_nothing,
     joined_values,
@@ -29,8 +30,10 @@ from npuflow.schedule.joined import (
 )
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
-from npuflow.schedule.moves import assembled, moves_of, piece_bytes
+from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
+from npuflow.schedule.passage import Passage
+from npuflow.schedule.taken import over_operands
 from npuflow.schedule.units import SlotUnit, units_of, windowed
 
 
@@ -104,6 +107,11 @@ class Topology:
         """Integer nodes as they run: segment by segment."""
         return [n for part in segments(self.graph) if part.kind == "npu" for n in part.numbers]
 
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """Of integer nodes in that order."""
+        return {node: at for at, node in enumerate(self.order)}
+
     def needed(self, nodes: Collection[int]) -> Sequence[str]:
         """Values made by some nodes that others read, or that are results."""
         key = tuple(nodes)
@@ -174,13 +182,7 @@ class Topology:
         """Bytes of each staging slot of a mover: those of its largest piece; hardly any
         where nothing is left to move."""
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.views.saved]
-        outputs = self.site(index).outputs
-        items = [np.dtype(o.dtype).itemsize for o in outputs]
-        if (together := assembled(moves, items, machine)) is not None:
-            return together.at_once * together.block * items[moves[0].output]
-        return max(
-            (piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1
-        )
+        return staging(moves, [np.dtype(o.dtype).itemsize for o in self.site(index).outputs], machine)
 
     def touched(self, nodes: tuple[int, ...]) -> frozenset[str]:
         """Values that some nodes read or make."""
@@ -223,18 +225,6 @@ class Topology:
         return self._passages[key]
 
 
-@dataclass(eq=False)
-class Passage:
-    """How parts pass through their strips, once that is asked for: the same whatever their tiles."""
-
-    strips: tuple[list[Stripe], ...] | None = None
-    layers: tuple[Layer, ...] | None = None
-    holds: Mapping[str, int] | None = None
-    slots: Mapping[str, int] | None = None
-    joins: Joins | None = None
-    spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
-
-
 @dataclass(frozen=True)
 class Frame:
     """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: holds
@@ -271,15 +261,25 @@ class Frame:
 
     @cached_property
     def joins(self) -> Joins:
-        """Values that are made in their place in another one."""
-        if len(self.group.parts) < 2 or not self.topology.makes_in_place:
-            return {}
-        if not any(m.spaces[0].joins for m in self.unjoined):
+        """Values that lie in the buffer of another one: in their place in it, or over it."""
+        if not self.topology.makes_in_place:
             return {}
         passage = self.passage
         if passage.joins is None:
-            passage.joins = joined_values(self.unjoined, self.strips, dict(self.group.held), self.kept)
+            found: dict[str, JoinedPart] = {}
+            if len(self.group.parts) > 1 and any(m.spaces[0].joins for m in self.unjoined):
+                found = joined_values(self.unjoined, self.strips, dict(self.group.held), self.kept)
+            graph, cut = self.topology.graph, any(n > 1 for _, n in self.group.strips)
+            # rounds of a loop need the same buffers
+            if not cut and not graph.rolls and any(graph.nodes[n].op.sums for n in self.group.nodes):
+                found |= over_operands(self.unjoined, found, self.kept, self._gone)
+            passage.joins = found
         return passage.joins
+
+    def _gone(self, value: str) -> bool:
+        """Whether no group behind this one reads a value. Only groups before it begin before it."""
+        place, own = self.topology.place, self.group.nodes
+        return all(r in own or place.get(r, -1) < place[own[0]] for r in self.topology.readers[value])
 
     def fills_itself(self, value: str) -> bool:
         """Whether all parts of a joined value are made in their place."""
@@ -359,10 +359,9 @@ class Frame:
         passage = self.passage
         if passage.holds is None:
             found: dict[str, int] = {}
-            for strips in self.strips:
-                for strip in strips:
-                    for value, hold in strip.holds.items():
-                        found[value] = max(found.get(value, 0), elements(hold.box) * self.item(value))
+            for strip in (strip for strips in self.strips for strip in strips):
+                for value, hold in strip.holds.items():
+                    found[value] = max(found.get(value, 0), elements(hold.box) * self.item(value))
             passage.holds = found
         return passage.holds
 

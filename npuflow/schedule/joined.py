@@ -17,17 +17,19 @@ from npuflow.schedule.geometry import Member, Stripe, inside
 
 @dataclass(frozen=True)
 class JoinedPart:
-    """A value's place in the value that it is joined into: where it begins, by dimension."""
+    """A value's place in the value that it is joined into: where it begins, by dimension. `over`: it is no
+    part of that value, which nobody reads any more or nobody has made yet (`taken.py`)."""
 
     value: str
     at: tuple[int, ...]
+    over: bool = False
 
     def box(self, box: Box) -> Box:
         """A box of the value as a box of the joined one."""
         return tuple([(a + at, b + at) for (a, b), at in zip(box, self.at, strict=True)])
 
 
-Joins = Mapping[str, JoinedPart]          # by the value that is joined
+Joins = Mapping[str, JoinedPart]          # by the value that lies in the buffer of another one
 
 
 def places(joins: Joins, value: str) -> Iterator[JoinedPart]:
@@ -35,12 +37,17 @@ def places(joins: Joins, value: str) -> Iterator[JoinedPart]:
     at: tuple[int, ...] = ()
     while (link := joins.get(value)) is not None:
         value, at = link.value, tuple(a + b for a, b in zip(link.at, at or (0,) * len(link.at), strict=True))
-        yield JoinedPart(value, at)
+        yield JoinedPart(value, at, link.over)
 
 
 def whole_place(joins: Joins, value: str) -> JoinedPart | None:
     """Where a value lies in the one that owns the buffer; None where it has its own."""
     return next((p for p in places(joins, value) if p.value not in joins), None)
+
+
+def shown_in(joins: Joins, value: str) -> Iterator[JoinedPart]:
+    """Where a value lies in others that it is a part of."""
+    return (place for place in places(joins, value) if not place.over)
 
 
 def parts_of(site: OpContext, space: IterationDomain) -> list[tuple[str, JoinedPart, int]]:

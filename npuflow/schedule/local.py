@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from npuflow.base.errors import FitError
-from npuflow.ir.space import elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, in_own_bytes, peak
 from npuflow.schedule.arrange import Method, arrange
-from npuflow.schedule.borders import spreads
+from npuflow.schedule.borders import kept_over
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.kept import all_moments, lives_of_kept, moments_of
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.staying import Name, Staying, candidates, chosen, with_staying
 from npuflow.schedule.units import SlotUnit, units_of
@@ -164,7 +164,8 @@ class Local:
     lives: tuple[Lifetime, ...]
     layout: Layout
     shared: Mapping[str, str] = field(default_factory=dict)
-    """Units whose constants stay in local memory, by the name of the slots that they share."""
+    """Units whose constants stay in local memory, by the name of the slots that they share; values that lie
+    where others did."""
     round_loads: tuple[RoundLoads, ...] = ()
     cutting: Collection[int] = ()
     """Groups whose loads of constants may be cut where parts of their bytes are free before others."""
@@ -187,10 +188,11 @@ def lay_local(
     then buffers lie apart from those of `ahead` parts behind."""
     lives, movable = lives_of(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
+    over = {f"kept.{v}": f"kept.{first}" for v, first in kept_over(frames).items()}
     if look and (staying := chosen(candidates(frames, all_moments(frames)), lives, limit, align)):
         found = laid(*with_staying(lives, movable, staying), limit, align, look, method, ahead)
         if found is not None:
-            return replace(found, shared=shared_slots(staying))
+            return replace(found, shared=shared_slots(staying) | over)
     base = arrange(lives, align, method)
     if base.total > limit:
         raise FitError(
@@ -201,7 +203,7 @@ def lay_local(
         )
     found = laid(lives, movable, limit, align, look, method, ahead)
     assert found is not None
-    return found
+    return replace(found, shared=over)
 
 
 def shared_slots(staying: Sequence[Staying]) -> dict[str, str]:
@@ -249,7 +251,7 @@ def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) ->
             found.append(frame.group)
             now += 1
             continue
-        parts, moments = list(frame.group.parts), _moments(frame, now)
+        parts, moments = list(frame.group.parts), moments_of(frame, now)
         for p, (layer, part) in enumerate(zip(frame.layers, parts, strict=True)):
             assert part.choice is not None
             sizes = dict(part.choice.sizes)
@@ -300,7 +302,6 @@ def lives_of(
     """(lives, constants that may come earlier -> the first moment of their segment)."""
     lives: list[Lifetime] = []
     movable: dict[str, int] = {}
-    spans: dict[str, list[int]] = {}
     now, align, segment, start = 0, machine.memory.slot_align, -1, 0
     for g, frame in enumerate(frames):
         own = frame.topology.segment[frame.group.nodes[0]]
@@ -313,41 +314,14 @@ def lives_of(
             ]
             now += 1
             continue
-        at = _moments(frame, now)
-        for value in frame.holds:
-            if value in kept:
-                spans.setdefault(value, [at[0], at[0]])
-        for p, member in enumerate(frame.members):
-            for value in {frame.owner(v) for v in (*(v for v, _ in member.inputs), *member.outputs)}:
-                if value in kept:
-                    span = spans.setdefault(value, [at[p], at[p]])
-                    span[0], span[1] = min(span[0], at[p]), max(span[1], at[p])
+        at = moments_of(frame, now)
         lives += _held(frame, g, at, kept)
         for name, size, moment, fixed in _parts(frame, g, at, align):
             lives.append(Lifetime(name, size, moment, moment))
             if not fixed:
                 movable[name] = start
         now = at[-1] + 1
-    for value, spread in sorted(spreads(frames, kept, machine.compute.cores).items()):
-        size = max((elements(b) for b in spread.boxes if b is not None), default=0) * frames[
-            spread.maker
-        ].item(value)
-        lives.append(Lifetime(f"kept.{value}/0", max(1, size), *spans[value]))
-    return lives, movable
-
-
-def all_moments(frames: Sequence[Frame]) -> list[list[int]]:
-    found, now = [], 0
-    for frame in frames:
-        found.append([now] if frame.moves else _moments(frame, now))
-        now = found[-1][-1] + 1
-    return found
-
-
-def _moments(frame: Frame, now: int) -> list[int]:
-    """When each part runs: all at once when they take turns strip by strip."""
-    turns = len(frame.strips[0]) > 1
-    return [now + (0 if turns else p) for p in range(len(frame.members))]
+    return [*lives, *lives_of_kept(frames, kept, machine.compute.cores)], movable
 
 
 def held_slots(g: int, value: str) -> str:

@@ -139,6 +139,13 @@ def staging_bytes(machine: Machine) -> int:
     return machine.memory.local_bytes // 4 // machine.memory.slot_align * machine.memory.slot_align
 
 
+def staging(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> int:
+    """Bytes of a slot through which these moves go."""
+    if (together := assembled(moves, itemsize, machine)) is not None:
+        return together.at_once * together.block * itemsize[moves[0].output]
+    return max((piece_bytes(m, itemsize[m.output], machine) for m in moves), default=1)
+
+
 def piece_bytes(move: Move, item: int, machine: Machine) -> int:
     """Local bytes of a move's largest piece, its first."""
     most = staging_bytes(machine) // item

@@ -21,10 +21,10 @@ from npuflow.schedule.arrange import Method
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Schedule
+from npuflow.schedule.kept import all_moments
 from npuflow.schedule.local import (
     LOOK,
     Local,
-    all_moments,
     held_slots,
     laid,
     lay_local,

@@ -12,11 +12,12 @@ from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
 from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.cycles import box_transfer
-from npuflow.schedule.frame import Frame, Passage, Topology
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import GroupWalk, Uncuttable, piece
 from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
+from npuflow.schedule.passage import Passage
 from npuflow.schedule.units import units_of
 from npuflow.search.tilings import Solution, TilingSearch
 

@@ -13,11 +13,13 @@ from npuflow.base.errors import TargetError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
-from npuflow.schedule.borders import spreads
-from npuflow.schedule.frame import Frame, Passage
+from npuflow.schedule.borders import classes, kept_over, spreads
+from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Uncuttable, piece
-from npuflow.schedule.local import all_moments, lay_local, lives_of
+from npuflow.schedule.kept import all_moments, spans_of
+from npuflow.schedule.local import lay_local, lives_of
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.passage import Passage
 from npuflow.search.canonical import Stretches
 from npuflow.search.cuts import STATES, GroupCandidate, Options, cheapest
 from npuflow.search.score import Scored, Scorer
@@ -79,6 +81,7 @@ class ResidencySearch:
         frames = [Frame(self.topology, g.group, frozenset(kept)) for g in groups]
         align = self.machine.memory.slot_align
         lives, _ = lives_of(frames, kept, self.machine)
+        alike, spans = {own[0]: own for own in classes(kept_over(frames))}, spans_of(frames, kept)
         removed, smaller = set[str](), list[Parts]()
         for g, moments in enumerate(all_moments(frames)):
             for moment in moments:
@@ -86,12 +89,15 @@ class ResidencySearch:
                 stay = {v.name.removeprefix("kept.").removesuffix("/0"): aligned(v.size, align)
                         for v in there if v.name.startswith("kept.")}
                 over = sum(aligned(v.size, align) for v in there) - limit
-                over -= sum(n for v, n in stay.items() if v in removed)
-                left = sorted((n, v) for v, n in stay.items() if v not in removed)
+                # of what lies in the same bytes one after the other, what is there now
+                now = {v: [o for o in alike.get(v, (v,)) if spans[o][0] <= moment <= spans[o][1]]
+                       for v in stay}
+                over -= sum(n for v, n in stay.items() if removed.issuperset(now[v]))
+                left = sorted((n, v) for v, n in stay.items() if not removed.issuperset(now[v]))
                 while over > 0 and left:
                     at = next((i for i, (n, _) in enumerate(left) if n >= over), len(left) - 1)
                     size, value = left.pop(at)
-                    removed.add(value)
+                    removed.update(now[value])
                     over -= size
                 if over > 0:
                     smaller.append(tuple(p.nodes for p in groups[g].group.parts))

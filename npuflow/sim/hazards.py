@@ -222,14 +222,15 @@ def overlaps(opcode: str, found: list[Region], me: tuple[int, int]) -> Iterator[
             if other.write or other.space != LOCAL or other.name == out.name == "acc":
                 continue
             a, b = other.span
-            same = (other.address, other.size, other.dims, other.strides) == (
-                out.address,
-                out.size,
-                out.dims,
-                out.strides,
-            )
+            same = _walk(other) == _walk(out)
             if a < hi and lo < b and not (same and opcodes()[opcode].in_place) and share(other, out):
                 yield Hazard("overlap", me, me, LOCAL, max(a, lo), out.name)
+
+
+def _walk(region: Region) -> tuple[object, ...]:
+    """Which bytes, in which order. The stride of a dimension of one element says nothing."""
+    strides = tuple(s if d > 1 else 0 for d, s in zip(region.dims, region.strides, strict=True))
+    return region.address, region.size, region.dims, strides
 
 
 def share(a: Region, b: Region) -> bool:

@@ -10,9 +10,11 @@ import pytest
 
 from npuflow.base.errors import ModelError
 from npuflow.hw.encode import again, decode
+from npuflow.hw.region import LOCAL as LOCAL_SPACE
+from npuflow.hw.region import Region
 from npuflow.program.order import order_of
 from npuflow.sim.clock import timeline_of
-from npuflow.sim.hazards import hazards_of
+from npuflow.sim.hazards import hazards_of, overlaps
 from tests.sim.cases import LOCAL, random_case
 from tests.sim.programs import flat_copy, serial, wrap
 
@@ -57,6 +59,25 @@ def test_unwritten_bytes_are_named() -> None:
     found = hazards_of(program, order_of(program))
     assert [(h.kind, h.address) for h in found] == [("unwritten", 64)]
     assert "command 1 of core 0" in found[0].text(program)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "address", "strides", "safe"),
+    [
+        ("ADD", 0, (8, 4, 1), True),
+        ("ADD", 0, (0, 4, 1), True),          # of a dimension of one element
+        ("ADD", 0, (8, 1, 2), False),
+        ("ADD", 4, (8, 4, 1), False),
+        ("COPY", 0, (8, 4, 1), False),
+    ],
+)
+def test_a_result_lies_over_the_same_bytes_in_the_same_order(
+    opcode: str, address: int, strides: tuple[int, ...], safe: bool
+) -> None:
+    dims = 1, 2, 4
+    read = Region("a", LOCAL_SPACE, False, address, 1, dims, strides)
+    made = Region("y", LOCAL_SPACE, True, 0, 1, dims, (8, 4, 1))
+    assert (not list(overlaps(opcode, [read, made], (0, 0)))) == safe
 
 
 def test_a_deadlock_comes_with_its_cycle() -> None:

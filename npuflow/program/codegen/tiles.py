@@ -33,7 +33,7 @@ from npuflow.schedule.jobs import (
     Place,
     TileRun,
 )
-from npuflow.schedule.joined import places
+from npuflow.schedule.joined import shown_in
 from npuflow.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.schedule.movers import item_of
 
@@ -212,7 +212,7 @@ def _tap(core: CoreProgram, tile: TileRun, site: OpContext, outputs: Sequence[Bu
     for value, buffer in zip(site.outputs, outputs, strict=True):
         if value.id not in stored:
             core.tap(value.id, buffer, since)
-        for place in places(tile.run.joins, value.id):
+        for place in shown_in(tile.run.joins, value.id):
             core.tap(place.value, replace(buffer, box=place.box(buffer.box)), since)
 
 
