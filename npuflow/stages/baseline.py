@@ -55,7 +55,7 @@ def baseline(
         log("the samples are noise: no width is chosen by them")
         return Baseline((), False)
     network, numerics, quantize = candidate.fake_quantised(), placed.numerics, placed.quantize
-    ready = data.harness(network, candidate.thresholds.chosen, probing.samples, probing.held_out)
+    ready = data.width_harness(network, candidate.thresholds.chosen, probing)
     if not ready.judge.held or not network.groups or not ready.judge.parts:
         log(
             "no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are "

@@ -96,7 +96,7 @@ def precision(
     network, chosen = candidate.fake_quantised(), candidate.thresholds.chosen
     modes = widths.float_modes(precision.strategy, numerics, quantize)
     types = widths.types(modes, planned.memory.local_bytes)
-    ready = data.harness(network, chosen, probing.samples, probing.held_out)
+    ready = data.width_harness(network, chosen, probing)
     ready = replace(ready, types=types, signal=sensitivity.signal)
     cost = cost_of(ready, planned.target)
     reported: list[str] = []

@@ -43,7 +43,7 @@ def sensitivity(
     if not baseline.search:
         return Sensitivity((), np.zeros((0, 0, 0)))
     chosen = candidate.thresholds.chosen
-    ready = data.harness(candidate.fake_quantised(), chosen, probing.samples, probing.held_out)
+    ready = data.width_harness(candidate.fake_quantised(), chosen, probing)
     found = noises(ready, probing.probes, progress)
     order = np.argsort(-found.mean((1, 2)), kind="stable")
     for k in order[:20]:
