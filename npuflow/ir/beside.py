@@ -21,8 +21,16 @@ def beside(graph: Graph) -> Graph:
     """The graph with pairs of loops as one, where neither needs what the other makes and both have as many
     steps, as the directions of a layer: the array then multiplies for one while the vector unit works for the
     other. So of loops in the body of one. Not of loops whose steps are counted at run time, which has its own
-    order in each direction."""
-    return _joined(graph, PAIR)[0]
+    order in each direction. A pair has both names."""
+    joined, sets = _joined(graph, PAIR)
+    names = {some[0]: " + ".join(some) for some in sets if len(some) > 1}
+    return joined.replaced(nodes=tuple(_called(node, names) for node in joined.nodes)) if names else joined
+
+
+def _called(node: Node, names: Mapping[str, str]) -> Node:
+    """A border with another name of its loop."""
+    side, own = border(node)
+    return replace(node, op=replace(own, loop=names[own.loop])) if side and own.loop in names else node
 
 
 def apart(graph: Graph, cores: int) -> tuple[Graph, Mapping[str, LoopCore]]:
