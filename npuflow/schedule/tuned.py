@@ -54,7 +54,7 @@ APART_SHARES = (1.0, 0.75)
 
 # Jobs in another order
 AHEAD_PARTS = (1, 2)         # parts whose buffers lie apart, tried one after the other ...
-IN_TURN = 0.12               # ... where array and vector unit wait for each other for so much of the cycles
+IN_TURN = 0.03               # ... where array and vector unit wait for each other for so much of the cycles
 AHEAD_TILES = 1500           # tiles of plans behind which no further one is tried
 
 # Plans that are scheduled
