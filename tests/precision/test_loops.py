@@ -188,7 +188,7 @@ def test_inspect_lists_a_loop_in_a_loop(tmp_path: Path, capsys: pytest.CaptureFi
     assert command(["inspect", str(path), "--nodes"]) == 0
     lines = capsys.readouterr().out.splitlines()
     outer, inner = (next(i for i, line in enumerate(lines) if line.startswith(start)) for start in (
-        "  loop last: 6 steps of ", "    loop ",
+        "  loop walk: 6 steps of ", "    loop ",
     ))
     assert inner == outer + 1 and ": 5 steps of " in lines[inner]
     assert sum("    loopcarry" in line for line in lines) == 2
