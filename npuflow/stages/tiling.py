@@ -294,6 +294,7 @@ RIVALS = (
 def best_plan(forms: LoopForms) -> TilingPlan:
     """The plan of the first form, or that of a rival that is worth more. Where no round of a loop stands for
     all of them, the loop is written out; where that does not fit either, the error says what would."""
+    forms = replace(forms, said=[])
     try:
         return _best(forms)
     except TargetError as fault:

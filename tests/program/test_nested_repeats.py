@@ -123,6 +123,7 @@ def test_no_number_of_rounds_has_a_hazard(scan: tuple[Graph, Feeds, Program]) ->
     assert not proof_of_rounds(replace(program, stored=(lacking,))).proved
 
 
+@pytest.mark.slow
 def test_other_words_of_a_block_in_a_block_are_refused_or_told_apart(
     scan: tuple[Graph, Feeds, Program]
 ) -> None:
