@@ -191,7 +191,7 @@ def test_a_plan_with_products_in_loops_keeps_the_bounds_of_the_network(
     forms = tiling.LoopForms(
         PlanRequest(rolled(graph), machine(WIDE), WIDE.numerics, DEFAULT_LEVEL), Quantized(graph)
     )
-    found = min(tiling._in_loops(forms, before, []), key=forms.worth)
+    found = min(tiling._in_loops(forms, before), key=forms.worth)
     assert found.by_step and found.cycles < before.cycles and found.bounds == before.bounds
     proved(made_by_step(graph, found.by_step), graph, found, feeds, WIDE)
 
@@ -199,4 +199,4 @@ def test_a_plan_with_products_in_loops_keeps_the_bounds_of_the_network(
         raise TargetError("no room", code="NF-FIT-004")
 
     monkeypatch.setattr(tiling, "plan_network", refused)
-    assert tiling._in_loops(forms, before, []) == [before]
+    assert tiling._in_loops(forms, before) == [before]
