@@ -17,7 +17,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, made_by, maker
 from npuflow.ir.types import Array
 
-CAST = ("float16", "float64")             # types of outputs whose numbers are float32 before
+CAST = ("float16", "float64", "bfloat16")   # types that numbers of float32 are cast to at the end
 _Places = npt.NDArray[np.int64]
 
 
@@ -66,7 +66,9 @@ def output_parts(graph: Graph) -> tuple[OutputPart, ...]:
 
 def _before_cast(graph: Graph, name: str) -> str:
     node = made_by(graph, name, "host:cast")
-    return node.inputs[0] if node is not None and graph.type(name).dtype in CAST else name
+    if node is None or not {graph.type(v).dtype for v in (name, node.inputs[0])}.intersection(CAST):
+        return name
+    return _before_cast(graph, node.inputs[0])
 
 
 def _mover(graph: Graph, value: str) -> Node | None:

@@ -216,17 +216,18 @@ class NodeBuilder(OnnxBuilder):
 
     def give(self, name: str, dtype: str) -> None:
         """An output of the network in its declared type; the value that it was goes on under another name.
-        numpy has no bfloat16 to give: such an output stays float32, as an input does."""
+        numpy has no bfloat16 to give: such an output is float32, rounded to what bfloat16 holds."""
         if (
             name in self.arrays
             or name not in self.values
             or not floats.is_other(dtype)
-            or dtype == "bfloat16"
             or self.type(name).dtype != "float32"
         ):
             return
         form = self.singles[name] = self.free(f"{name}:float32")
         self.rename(name, form)
+        if dtype == "bfloat16":
+            form, dtype = self.cast(form, self.free(f"{name}:bfloat16"), dtype), "float32"
         self.cast(form, name, dtype)
 
     def rename(self, old: str, new: str) -> None:
