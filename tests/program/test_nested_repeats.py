@@ -93,6 +93,7 @@ def test_several_cores_meet_in_blocks_in_blocks() -> None:
     assert any(depth for _, _, depth in blocks(program.stored[0]))
 
 
+@pytest.mark.slow
 def test_more_inner_steps_are_as_many_commands() -> None:
     sizes = []
     for inner in (16, 64):
@@ -134,6 +135,7 @@ def test_other_words_of_a_block_in_a_block_are_refused_or_told_apart(
     assert len(changes) > 15 and not unseen(program, changes, feeds)
 
 
+@pytest.mark.slow
 def test_random_loops_in_loops() -> None:
     for seed in RANDOM:
         assert program_differences(seed, random_nested.long_subject) == ([], "nested")

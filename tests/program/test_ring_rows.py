@@ -42,7 +42,7 @@ def stored(one: Decoder, position: int) -> list[int]:
     return [c.number("element") * prod(c.vector("dims")) for c in mine]
 
 
-@pytest.mark.parametrize(("family", "name", "chunk"), often(CASES, 6))
+@pytest.mark.parametrize(("family", "name", "chunk"), often(CASES, 12))
 @pytest.mark.parametrize("narrow", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_run_over_three_turns_is_the_reference_s(
     family: str, name: str, chunk: int, narrow: bool

@@ -20,7 +20,7 @@ from tests.runtime.test_language import FULL, METADATA, Simulated, beside, run, 
 CONTEXT, ROWS = 48, 16
 WINDOWS = {"mistral": 7, "gemma3": 6}
 TOKENS = np.random.default_rng(2).integers(3, 80, CONTEXT).tolist()
-FIRST = [("gemma3", "bm1684x"), ("mistral", "edge-8t")]
+FIRST = [("mistral", "edge-8t")]
 LONG = [pytest.param(f, t, marks=pytest.mark.slow) for f in WINDOWS for t in ("edge-8t", "bm1684x")
         if (f, t) not in FIRST]
 SPLITS = ((1, 4, 4, 1, 1, 4, 4, 1) * 2 + (4, 4), (4,) * 12, (1,) * 20 + (4,) * 7)
