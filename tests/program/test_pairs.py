@@ -35,7 +35,9 @@ PAIRS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("target", [TARGET, pytest.param(CORES, marks=pytest.mark.slow)], ids=["one core", "four cores"])
+@pytest.mark.parametrize(
+    "target", [TARGET, pytest.param(CORES, marks=pytest.mark.slow)], ids=["one core", "four cores"]
+)
 @pytest.mark.parametrize("name", often(PAIRS, 2))
 def test_both_directions_of_a_layer_run_in_one_block(name: str, target: Target) -> None:
     graph, feeds = quantised(PAIRS[name](), target)
