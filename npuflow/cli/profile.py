@@ -111,7 +111,7 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
             words = [places.text(row.get("layer") or row["name"]) for row in rows]
             rows = [{**row, "source": said} for row, said in zip(rows, words, strict=True)]
         _table(rows if not o.loops else _indented(rows), columns)
-    typer.echo(_summary(found))
+    typer.echo(_summary(found, looped=not o.loops))
 
 
 def _indented(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -202,10 +202,12 @@ def _chosen(found: Profile, o: ProfileOptions) -> tuple[list[dict[str, Any]], tu
     if o.memory:
         return maps.external(found), ()
     looped = bool(found.program.meta.get("loops"))
+    if o.commands and not looped:
+        return list(found.commands()), COMMANDS
     if o.commands:
         words = (loops.short(of) for of in loops.steps_of(found))
         rows = ({**row, "iteration": of} for row, of in zip(found.commands(), words, strict=True))
-        return (list(rows), (*COMMANDS, "iteration")) if looped else (list(found.commands()), COMMANDS)
+        return list(rows), (*COMMANDS, "iteration")
     more = (*(("host_macs",) if found.host_rows else ()), *(USED if found.energy is not None else ()))
     if o.groups:
         return [*found.layers(), *found.host_rows], (*GROUPS, *more)
@@ -291,7 +293,8 @@ def _totals(found: Profile) -> dict[str, Any]:
     return {**found.totals(), "cores": cores(found), "throughput": throughput(found.program)}
 
 
-def _summary(found: Profile) -> str:
+def _summary(found: Profile, looped: bool = True) -> str:
+    """`looped`: with the loops, where no table has them."""
     from npuflow.report.profile import cores, loops
     from npuflow.report.profile.energy import text as energy_text
     from npuflow.report.profile.schedule import compare, worst_groups
@@ -313,7 +316,7 @@ def _summary(found: Profile) -> str:
         "critical path: "
         + ", ".join(f"{name} {cycles / max(1.0, total['cycles']):.1%}" for name, cycles in parts)
     )
-    lines += loops.text(found)
+    lines += loops.text(loops.loops(found)) if looped else []
     terms = compare(found)
     if terms:
         lines.append(

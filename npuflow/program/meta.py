@@ -149,6 +149,8 @@ def _loops(meta: Mapping[str, Any], counts: Sequence[int]) -> None:
             need(good and (block is None or block[0] <= count), "a loop's block is none of the commands")
         need(natural(row.get("outer", 0), len(meta["loops"]) - 1), "a loop's outer one is none")
         need(type(row.get("late", False)) is bool, "a loop does not say which rounds run")
+        skipped = row.get("skipped", [0, 0])      # of a program at a number of steps: see `counts.py`
+        need(_counts(skipped) and len(skipped) == 2, "a loop does not say which rounds are skipped")
 
 
 def _counts(numbers: object) -> bool:

@@ -45,7 +45,7 @@ class Fuser:
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
         self.forced, self.twins = frozenset(pins.keep), last_of_rounds(topology.graph)
         self.memory = memory or SearchMemory()
-        self.known: dict[str, Cost] = self.memory.subgraphs if scorer is None else {}
+        self.known = self.memory if scorer is None else SearchMemory()
         usual = Scorer(topology, machine, level, self.memory.tilings(machine, level))
         self.coster = Coster(topology, machine, level, self.singles, scorer or usual)
         self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
@@ -208,8 +208,7 @@ class Fuser:
         alone = self.singles[start].nodes[0] in self.topology.core
         key = f"{run.key} on one core" if alone else run.key
         if key not in self.windows:
-            self.known[key] = self.known.get(key) or self._costed(start, run, cut)
-            self.windows[key] = self.known[key]
+            self.windows[key] = self.known.once(key, lambda: self._costed(start, run, cut))
         return [(start + way.parts, in_network(way, cut)) for way in self.windows[key].ways]
 
     def _costed(self, start: int, run: Subgraph, cut: Cutting) -> Cost:

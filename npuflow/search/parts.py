@@ -117,9 +117,9 @@ class Planner:
     def _solve(self, nodes: tuple[int, ...]) -> Solution | None:
         part = self.subgraph(nodes)
         if part.key not in self.solved:
-            known = self.memory.subgraphs
-            known[part.key] = known.get(part.key) or tiled(part, self.machine, self.numerics)
-            self.solved[part.key] = known[part.key]
+            self.solved[part.key] = self.memory.once(
+                part.key, lambda: tiled(part, self.machine, self.numerics)
+            )
         return self.solved[part.key].tiling
 
     def _refusal(self, nodes: tuple[int, ...]) -> TargetError:

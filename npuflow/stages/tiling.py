@@ -264,8 +264,7 @@ def _few_straight(forms: LoopForms) -> bool:
 @dataclass(frozen=True)
 class Rival:
     """Another form of loops. `may`: whether it is tried; `plans`: its plans, beside the best one before it;
-    `nested`: beside plans with some steps of
-    loops in some steps of others (True), others, or both."""
+    `nested`: beside plans with some steps of loops in some steps of others (True), others, or both."""
 
     what: str
     may: Callable[[LoopForms], bool]
@@ -306,8 +305,8 @@ def best_plan(forms: LoopForms) -> TilingPlan:
 
 
 def _best(forms: LoopForms) -> TilingPlan:
-    """Rivals are planned by the strategies that found the first plan, which takes a tenth of the time; of
-    them only the best by all."""
+    """Rivals are planned by the strategies that found the first plan, as all take much longer; of them only
+    the best by all."""
     graph, said = forms.wanted.graph, forms.said
     try:
         first = best = replace(forms.plan(graph), nested=forms.nested)

@@ -39,6 +39,8 @@ def short(of: Sequence[LoopStep]) -> str:
 def loops(found: Profile) -> list[Row]:
     """A row for each loop, inner ones behind their outer one. `cycles`: of the critical path, those of inner
     loops among them; `each`, `least`, `most`: of an iteration."""
+    if not found.program.meta.get("loops"):
+        return []
     levels, steps = dict[Level, _Spent](), steps_of(found)
     for i, of in enumerate(steps):
         kind, took = found.kinds[i], float(found.timeline.end[i] - found.timeline.start[i])
@@ -92,9 +94,9 @@ def layers(found: Profile) -> list[Row]:
     ]
 
 
-def text(found: Profile) -> Iterator[str]:
-    """A line for each loop."""
-    for row in loops(found):
+def text(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each loop, by its row."""
+    for row in rows:
         inner = row["in"] != ""
         times = f"{row['times']} times " if inner else ""
         yield (
