@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from npuflow.base.compiled import compiled
 
 INNER = "from npuflow.base.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x + {add}\n"
@@ -106,6 +108,7 @@ def test_code_for_two_types_is_saved_one_after_the_other(tmp_path: Path) -> None
     assert said.split()[:2] == ["20", "25.0"] and said.endswith("Counter()\n"), said
 
 
+@pytest.mark.slow
 def test_a_process_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
     """A build that was stopped while it saved code kept every later one waiting for ever."""
     kept = tmp_path / "cache" / "npuflow-kernels"

@@ -16,6 +16,7 @@ from npuflow.stages.rounded import Rounded, RoundedLayer
 from npuflow.testing.stage import built
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES
+from tests.tiers import often
 
 RECIPE = """target = "bm1684x"
 [model]
@@ -42,7 +43,7 @@ def recipe(folder: Path) -> Path:
     return folder / "net.toml"
 
 
-@pytest.mark.parametrize("offset", ["zero", "minimum"])
+@pytest.mark.parametrize("offset", often(["minimum", "zero"], 2))
 def test_codes_are_those_that_moments_gave(offset: str, tmp_path: Path) -> None:
     """A layer of 8 bits is rounded to the nearest, and matrices of 32 rows have no groups of 32. No range is
     chosen."""

@@ -126,6 +126,7 @@ def test_every_network_on_every_target_is_a_row(first: Ran, place: Path) -> None
     assert "wave on edge-4t" in ElementTree.tostring(drawn.getroot(), "unicode")
 
 
+@pytest.mark.slow
 def test_a_second_run_needs_nothing_of_the_cache_and_writes_the_same_page(
     first: Ran, place: Path, tmp_path: Path
 ) -> None:

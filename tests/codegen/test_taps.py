@@ -72,6 +72,7 @@ def test_every_integer_tensor_is_compared(name: str, kernels: str, monkeypatch: 
         assert check.elements and not check.unseen, value
 
 
+@pytest.mark.slow
 def test_without_taps_only_external_memory_is_compared_and_the_rest_is_counted() -> None:
     graph, program, images = fashion("strips")
     old = Program.from_bytes(replace(program, tap_bytes=b"").to_bytes())
@@ -134,6 +135,7 @@ def test_an_element_seen_twice_with_different_contents_is_a_difference() -> None
     assert found[0].max_abs == 0 and found[0].elements == np.prod(graph.type(found[0].value).shape)
 
 
+@pytest.mark.slow
 def test_taps_are_deterministic_and_change_no_command() -> None:
     small, _ = mixed(SMALL.numerics)
     first, again = (

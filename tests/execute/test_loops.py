@@ -18,6 +18,7 @@ def test_fifty_loops(seeds: range) -> None:
     assert sum(whole for _, whole in found.values()) > 20, "too few loops became integers"
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(100_000, 10_000_000))
 def test_any_loop(seed: int) -> None:

@@ -26,6 +26,7 @@ CPP = tuple(name for name in ("g++", "clang++") if shutil.which(name))
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_outputs_that_are_indices_or_copies(tmp_path: Path) -> None:
     cases = [case(network(name), Numerics(), n) for n, name in enumerate(NETWORKS)]

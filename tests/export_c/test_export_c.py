@@ -91,7 +91,7 @@ def _random(seeds: range) -> list[Case]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [("-O0", *UB), ("-O2", "-mavx2")])
+@pytest.mark.parametrize("flags", [("-O0", *UB), pytest.param(("-O2", "-mavx2"), marks=pytest.mark.slow)])
 def test_random_convolutional_networks(flags: tuple[str, ...], tmp_path: Path) -> None:
     if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         pytest.skip("the processor has no AVX2")

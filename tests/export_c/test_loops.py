@@ -232,6 +232,7 @@ output left
 }
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_special_loops(tmp_path: Path) -> None:
     graphs = [from_text(HEAD + text.lstrip("\n")) for text in SPECIAL.values()]
@@ -241,6 +242,7 @@ def test_special_loops(tmp_path: Path) -> None:
     check(found, tmp_path, ("-O1", *UB))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_loops_keep_to_their_memory(tmp_path: Path) -> None:
     """AddressSanitizer: inputs, outputs, arena and weights are blocks of their own."""

@@ -21,6 +21,7 @@ from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import random_samples
 from tests.networks.small import Builder
+from tests.tiers import often
 
 tflite = pytest.importorskip("tflite")
 needs_litert = pytest.mark.skipif(
@@ -47,7 +48,7 @@ def compared(graph: Graph, numerics: Numerics = NUMERICS, count: int = 3) -> tup
 
 
 @needs_litert
-@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("bits", often([8, 16], 2))
 def test_every_operator_is_within_one_code(bits: int) -> None:
     """Some layers of 16 bits are up to 4 codes off: LiteRT interpolates tables, and averages round twice."""
     config = Quantize(activations=WIDE if bits == 16 else Activations())

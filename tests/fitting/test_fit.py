@@ -41,6 +41,7 @@ def times(subjects: list[Subject]) -> list[np.ndarray]:
     return [one.cycles(board) * rng.normal(1, 0.02, len(one.layers)) for one in subjects]
 
 
+@pytest.mark.slow
 def test_a_board_is_found_again(subjects: list[Subject], times: list[np.ndarray]) -> None:
     found = fit(subjects, times, SMALL, list(CONSTANTS), 0.25)
     assert any(row.held_out for row in found.rows) and len(found.rows) == sum(map(len, times))

@@ -147,6 +147,7 @@ def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
     assert result.ok and result.ran == 26
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_known")
 @pytest.mark.timeout(60)
 def test_workers_of_a_cluster_that_are_paused_for_ever_end_the_build(
@@ -271,6 +272,7 @@ def test_what_a_worker_answers(tmp_path: Path) -> None:
     assert "mount the cache" in ask(elsewhere).faults[0]
 
 
+@pytest.mark.slow
 def test_a_worker_computes_the_code_that_keys_state(tmp_path: Path) -> None:
     """The driver sent digests of the methods in use, and workers hashed whole plug-ins: all were refused."""
     from npuflow.cli._engine import stages

@@ -122,6 +122,7 @@ def test_results_that_nobody_can_give_any_more_end_the_build(
     assert caught.value.code == ("NF-CLUSTER-003" if who == "worker" else "NF-CLUSTER-001")
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_fell_silent_while_nothing_ran_ends_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

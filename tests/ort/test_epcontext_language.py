@@ -94,6 +94,7 @@ def test_the_node_reads_the_index_beside_what_the_host_makes_of_it() -> None:
     assert "cache.0.key:next" in node.output
 
 
+@pytest.mark.slow
 def test_the_verb_writes_the_network_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "net.npu"
     packed({f"chunk={c}": program("llama", "edge-8t", c) for c in (1, 4)}).save(file)

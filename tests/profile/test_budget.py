@@ -85,6 +85,7 @@ def test_suggestions_state_what_they_do() -> None:
             assert again.milliseconds(again.cycles() or 0) == pytest.approx(float(time), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_targets_that_refuse_a_layer_are_not_suggested() -> None:
     one = missed(mixed(TARGET.numerics)[0], TARGET, 0.5)
     compute = replace(TARGET.compute, vector_lanes=4096, array_rows=64, array_cols=64, depthwise_macs=4096)

@@ -107,7 +107,8 @@ def test_programs_in_chunks_give_the_bits_of_whole_layers(name: str) -> None:
     check_all(name, MOST, [1, 7, 40, 41, MOST - 1, MOST])
 
 
-@pytest.mark.parametrize("name", often(REST, 9))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REST)
 def test_chunks_need_not_divide_the_most_steps(name: str) -> None:
     check_all(name, *REST[name])
 
@@ -137,6 +138,7 @@ def test_layers_that_work_step_by_step_are_loops(name: str) -> None:
     assert {made.type(o) for o in made.outputs} == {graph.type(o) for o in graph.outputs}
 
 
+@pytest.mark.slow
 def test_a_shorter_run_takes_less_time_in_chunks() -> None:
     few = [
         program.at({graph.lengths[0].name: 8})

@@ -154,7 +154,8 @@ def padded(feeds: dict[str, Array], name: str, steps: int) -> dict[str, Array]:
     return {**feeds, "x": x, name: wanted_steps(feeds, steps)}
 
 
-@pytest.mark.parametrize("steps", often([9, 5, 12, 17], 4))
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [9, 5, 12, 17])
 def test_a_run_has_the_codes_of_the_network_built_for_its_length(steps: int) -> None:
     """With the ranges of the longest: also those of a state behind its last step."""
     make, most, target = CASES["lstm, both directions"]

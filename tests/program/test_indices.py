@@ -231,6 +231,7 @@ def test_tiles_that_stream_do_not_cut_the_rows_of_a_cache(tmp_path: Path) -> Non
         held = own.after(wanted)
 
 
+@pytest.mark.slow
 def test_what_stands_behind_the_tokens_is_not_read() -> None:
     own, rng = decoder("edge-8t", 1), np.random.default_rng(2)
     runner, feed = ProgramRunner(own.program), {**own.start(), "tokens": np.array([[7]])}
@@ -295,6 +296,7 @@ def test_random_caches_are_compared_as_sequences_have_them(position: int) -> Non
     assert not [c.value for c in found if c.different or c.executor]
 
 
+@pytest.mark.slow
 def test_a_zero_of_a_cache_has_no_sign_where_it_is_compared() -> None:
     """Calibration takes caches from the float network, whose keys may be -0.0; no run makes them."""
     own, (_, feeds) = decoder("bm1684x", 4), network("llama", 4, CONTEXT)

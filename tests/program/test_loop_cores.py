@@ -64,7 +64,7 @@ def repeats(program: Program) -> list[int]:
     return [sum(c.opcode == "REPEAT" for c in decode_all(words)) for words in program.stored]
 
 
-@pytest.mark.parametrize("target", [TWO, CORES], ids=["two cores", "four cores"])
+@pytest.mark.parametrize("target", often([TWO, CORES], 2), ids=["two cores", "four cores"])
 @pytest.mark.parametrize("name", often(LAYERS, 4))
 def test_each_direction_runs_on_a_core_of_its_own(name: str, target: Target) -> None:
     graph, feeds = quantised(LAYERS[name](), target)
@@ -150,6 +150,7 @@ def branches(steps: int, others: int) -> bytes:
         m = MatMul(h, d) n = MatMul(g, e) y = Add(m, n)""", weights)
 
 
+@pytest.mark.slow
 def test_branches_with_a_loop_each_run_on_two_cores() -> None:
     graph, feeds = quantised(branches(16, 16), TWO)
     program = program_of(graph, TWO, cores=2)
@@ -176,7 +177,7 @@ def both_branches() -> bytes:
 
 @pytest.mark.parametrize(
     ("target", "paired", "found"),
-    [(CORES, False, [1, 1, 1, 1]), (TWO, False, [2, 2]), (TWO, True, [1, 1])],
+    often([(CORES, False, [1, 1, 1, 1]), (TWO, False, [2, 2]), (TWO, True, [1, 1])], 3),
     ids=["four cores", "two cores", "pairs on two cores"],
 )
 def test_four_loops_run_on_as_many_cores_as_there_are(
@@ -212,6 +213,7 @@ def two_layers() -> bytes:
     return network(said, "\n".join([*lines, "y = MatMul(s2, d)"]), weights)
 
 
+@pytest.mark.slow
 def test_loops_that_need_others_run_behind_them() -> None:
     """Of two layers of two directions those of one layer run at the same time."""
     graph, feeds = quantised(two_layers(), TWO)
@@ -253,7 +255,7 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("pairs")
-@pytest.mark.parametrize("seed", often([3009, 3017, 3000, 3024, 3003, 3021, 3032], 4))
+@pytest.mark.parametrize("seed", often([3009, 3017, 3000, 3024, 3003, 3021, 3032], 7))
 def test_two_random_loops_run_at_the_same_time(seed: int) -> None:
     """In 3009 and 3017 bytes that the loops' values had one after the other would be hazards."""
     found = differences(seed)

@@ -19,6 +19,7 @@ from tests.frontends.test_nested_loops import layer_in_scan, loop_in_scan, scan_
 from tests.networks.looped import program_of, quantised
 from tests.program.test_counts import CASES, made
 from tests.program.test_repeats import CORES, TARGET
+from tests.tiers import often
 
 FILES = {
     "a Loop of 11": loop_in_scan(12, 11), "a Scan of 12": scan_in_scan(10, 12),
@@ -53,7 +54,7 @@ def parts_stored(program: Program, core: int, rows: Rows, steps: int) -> Iterato
 
 
 @pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "cores"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", often(FILES, 3))
 def test_what_a_command_stores_is_of_its_step(name: str, target: Target) -> None:
     graph, _ = quantised(FILES[name], target)
     program = program_of(graph, target, nested=True, level=1)
@@ -91,7 +92,7 @@ def test_where_fewer_steps_run_they_are_those_that_run(name: str) -> None:
             assert stored >= set(range(loop.steps - count, loop.steps) if back else range(count))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", often(FILES, 3))
 def test_taps_are_of_the_steps_that_their_names_have(name: str) -> None:
     graph, _ = quantised(FILES[name], TARGET)
     program = program_of(graph, TARGET, nested=True, level=1)

@@ -35,6 +35,7 @@ from tests.networks import random_nested
 from tests.networks.looped import agrees, program_of, quantised
 from tests.networks.random_loops import Drawn, differences, program_differences
 from tests.program.test_repeats import TARGET
+from tests.tiers import often
 
 RANDOM = (7, 9, 20, 37)                   # both loops on the NPU; programs that repeat commands, and others
 
@@ -74,7 +75,7 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("name", often(NESTED, 4))
 def test_a_loop_in_a_loop(name: str) -> None:
     """Reference, executor, simulator, and the loop written out; plans have one of both as a loop."""
     graph, feeds = quantised(NESTED[name], TARGET)
@@ -125,6 +126,7 @@ def test_random_loops_in_loops(seed: int) -> None:
     assert not wrong and kind == ("rolled" if seed in (9, 37) else "straight")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [156])
 def test_random_nested_loops(seed: int) -> None:
     """Loops of which one needs another through a third one have as many steps."""
@@ -139,6 +141,7 @@ def test_code_of_random_nested_loops(tmp_path: Path) -> None:
     check(found, tmp_path, ("-O0", *UB))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_code_of_random_loops_in_loops(tmp_path: Path) -> None:
     """A `for` in a `for`."""

@@ -32,6 +32,7 @@ from tests.networks.harness import machine
 from tests.networks.looped import program_of, quantised
 from tests.networks.random_loops import program_differences
 from tests.program.test_repeats import CORES, LOAD, TARGET, TENSORS, changes_of, orderly, unseen
+from tests.tiers import often
 
 FILES = {
     "a Loop of 11": loop_in_scan(12, 11), "a Scan of 12": scan_in_scan(10, 12),
@@ -75,7 +76,7 @@ def same(graph: Graph, feeds: Feeds, program: Program, target: Target = TARGET) 
     return [c.value for c in checks]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", often(FILES, 3))
 def test_a_loop_in_a_loop_is_a_block_in_a_block(name: str) -> None:
     graph, feeds, program = case(name)
     values = same(graph, feeds, program)

@@ -96,6 +96,7 @@ def test_random_bodies(seed: int) -> None:
     agrees(graph, feeds[:3], TARGET)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_code(tmp_path: Path) -> None:
     """Of what gives floats alone: a token that leaves the network is the host's cast."""

@@ -64,6 +64,7 @@ def test_the_picture_has_one_box_for_a_loop(made: tuple[dict[str, Any], Any]) ->
     assert json.dumps(data, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_loop_is_in_the_box_of_the_outer_one() -> None:
     """Its layers have what all steps of both take, and say in which of them they stand."""
     model = layer_in_scan("GRU", 3, 12, 5)

@@ -110,8 +110,8 @@ def test_operands_that_do_not_go_together_are_refused() -> None:
 
 
 WINDOWS = (
-    "test_attention_local_window",
     "test_attention_bidirectional_window",
+    "test_attention_local_window",
     "test_attention_local_window_with_past",
     "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask",
     "test_attention_4d_with_qk_matmul_softcap",

@@ -89,7 +89,7 @@ def test_forms(op: str, case: dict[str, object]) -> None:
     assert not any(name.startswith("host:") for name in ops(done))
 
 
-@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("op", often(["LSTM", "GRU", "RNN"], 3))
 def test_on_the_npu(op: str) -> None:
     on_npu(rewritten(layer(op, states="input")))
     on_npu(rewritten(layer(op, 'direction="bidirectional"', directions=2, batch=1)))
@@ -199,7 +199,7 @@ def test_any_layer(
     on_npu(rewritten(data), Quantize(activations=Activations(bits=bits)))
 
 
-@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("op", often(["GRU", "LSTM", "RNN"], 3))
 @pytest.mark.parametrize("direction", often(["bidirectional", "forward", "reverse"], 3))
 def test_lengths_that_are_an_input(op: str, direction: str) -> None:
     """The host casts the lengths; which steps a sequence has is looked up on the NPU."""

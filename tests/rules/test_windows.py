@@ -11,6 +11,7 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import Hardware
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, rewritten
+from tests.tiers import often
 
 THREE = (
     # operator and attributes, group, bias, input, weight, result
@@ -42,7 +43,7 @@ def described(shape: tuple[int, ...]) -> str:
 
 
 @pytest.mark.parametrize(("call", "bias", "x", "w", "y"), THREE)
-@pytest.mark.parametrize("after", ["", "r = Relu(c) y = BatchNormalization(r, s, s, s, v)"])
+@pytest.mark.parametrize("after", often(["r = Relu(c) y = BatchNormalization(r, s, s, s, v)", ""], 2))
 def test_convolutions(
     call: str, bias: bool, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], after: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_float_pass_that_cannot_fit_names_the_key_that_cuts_it(
     assert ran(events) <= QUICK
 
 
+@pytest.mark.slow
 def test_what_the_hint_says_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network(tmp_path)
     _, errors = built(tmp_path, [], monkeypatch, 50 * TENSOR)

@@ -70,7 +70,7 @@ def same(one: CProgram, found: Arrays, wanted: Arrays, said: str) -> None:
         np.testing.assert_array_equal(made.reshape(array.shape), array, err_msg=f"{name} {said}")
 
 
-@pytest.mark.parametrize(("name", "chunk"), often([case[:2] for case in CASES if not case[2]], 2))
+@pytest.mark.parametrize(("name", "chunk"), often([case[:2] for case in CASES if not case[2]], 4))
 def test_every_run_of_a_sequence_is_the_simulator_s(runtime: ctypes.CDLL, name: str, chunk: int) -> None:
     """Logits and caches until the cache is full; what comes then is an error that leaves all as it was."""
     own = decoder(name, chunk)
