@@ -192,6 +192,7 @@ def test_a_broken_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         world.close()
 
 
+@pytest.mark.slow
 def test_the_random_edits_find_a_broken_key(monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, "plugins")
     with pytest.raises(AssertionError, match="differs from a clean one"):

@@ -94,13 +94,13 @@ def test_loops_on_cores_of_their_own_have_the_simulators_bits(runtime: ctypes.CD
     assert blocks == [True, True, False, False] and differing(runtime, program, 3)[0] == 0
 
 
-@pytest.mark.parametrize("target", [TARGET, CORES])
+@pytest.mark.parametrize("target", often([TARGET, CORES], 2))
 def test_blocks_in_blocks_have_the_simulators_bits(runtime: ctypes.CDLL, target: Target) -> None:
     program = program_of(quantised(scan_in_scan(10, 12), target)[0], target, nested=True, level=1)
     assert program.meta["nested"] and differing(runtime, program, 3)[0] == 0
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", often(list(CASES), 4))
 def test_a_program_of_any_length_runs_the_steps_it_is_told(runtime: ctypes.CDLL, name: str) -> None:
     make, most, target = CASES[name]
     graph, feeds, _ = free_length(make, most, target)

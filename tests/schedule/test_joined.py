@@ -179,6 +179,7 @@ def campaign(seeds: range) -> Counter[str]:
     return count
 
 
+@pytest.mark.slow
 def test_values_joined_at_random() -> None:
     count = campaign(range(24))
     assert count["joins"] > 12 and count["stripes"] > 2 and count["cores"] > 2, count

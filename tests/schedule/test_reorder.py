@@ -172,6 +172,7 @@ def test_many_programs_of_groups_drawn_at_random_are_exact(first: int) -> None:
         exact(seed)
 
 
+@pytest.mark.slow
 def test_the_search_takes_it_where_it_is_faster() -> None:
     """Never slower than without, faster for some, and as exact."""
     faster = 0

@@ -15,6 +15,7 @@ from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
+from tests.tiers import often
 
 WIDE = replace(SMALL, memory=replace(SMALL.memory, local_bytes=1 << 15, external_bandwidth=1.0))
 CORES = replace(WIDE, compute=replace(WIDE.compute, cores=3), dma=replace(WIDE.dma, multicast=True))
@@ -39,7 +40,7 @@ def fires(target: Target, axis: int, outside: bool = False) -> tuple[Graph, dict
 
 @pytest.mark.parametrize(
     ("target", "axis", "outside"),
-    [(SMALL, 3, False), (WIDE, 1, True), (WIDE, 3, False), (CORES, 1, False), (CORES, 1, True)],
+    often([(SMALL, 3, False), (WIDE, 1, True), (CORES, 1, True), (WIDE, 3, False), (CORES, 1, False)], 2),
 )
 def test_joined_values_never_leave_local_memory(
     target: Target, axis: int, outside: bool, monkeypatch: pytest.MonkeyPatch

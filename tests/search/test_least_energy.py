@@ -10,9 +10,10 @@ from npuflow.report.profile import profile
 from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed
+from tests.tiers import often
 
 
-@pytest.mark.parametrize("size", [2048, 4096, 1 << 14])
+@pytest.mark.parametrize("size", often([4096, 2048, 1 << 14], 3))
 def test_bytes_that_count_are_fewer(size: int) -> None:
     target = local(SMALL, size)
     graph, _ = mixed(target.numerics)
