@@ -291,6 +291,7 @@ def test_other_words_of_a_repeat_are_refused_or_told_apart() -> None:
     assert len(changes) > 20 and not unseen(program, changes, feeds)
 
 
+@pytest.mark.slow
 def test_tiles_behind_a_loop_of_very_many_commands_are_blocks() -> None:
     """Where queues have had more commands than a count of 0 tells from one that is yet to come."""
     two = block(3, 2)[3:5]

@@ -71,6 +71,7 @@ def test_a_token_stores_one_row_and_more_store_the_ring(family: str) -> None:
     assert sum(stored(more, 0)) == heads * ROWS * size * 2
 
 
+@pytest.mark.slow
 def test_what_a_run_reads_does_not_grow_with_the_position() -> None:
     """Where all layers have windows, and beside layers without them whose rows alone grow."""
     rings, mixed = own("mistral", "edge-8t"), own("gemma3", "bm1684x", 4)

@@ -183,7 +183,7 @@ def test_programs_of_random_loops_are_proved(seed: int, long_loops: None) -> Non
         assert proof_of_rounds(other).proved == (not expansions(other))
 
 
-@pytest.mark.parametrize("seed", often(LOOPS, 3))
+@pytest.mark.parametrize("seed", often(LOOPS, 6))
 def test_changed_programs_of_random_loops(seed: int, long_loops: None) -> None:
     program = rolled_program(seed)
     for late in (0, 1):
@@ -191,7 +191,8 @@ def test_changed_programs_of_random_loops(seed: int, long_loops: None) -> None:
         assert not found[True, True]
 
 
-@pytest.mark.parametrize("name", often([n for n in CASES if "cores" not in n], 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in CASES if "cores" not in n])
 def test_changed_recurrent_layers(name: str) -> None:
     """In front of, in and behind blocks: whatever has a hazard at some number is not proved."""
     make, _, target = CASES[name]

@@ -34,6 +34,7 @@ def taken(most: int, tiling: Tiling, states: int = 16) -> tuple[Quantized, Tiled
     return quantized, tiled, STAGES["chunked"](tiled, quantized, SubgraphCosts({}), planning, PLANNED)
 
 
+@pytest.mark.slow
 def test_a_plan_in_chunks_is_hardly_slower_at_the_most_steps_and_faster_at_few() -> None:
     quantized, whole, made = taken(192, Tiling(), 64)
     assert made.plan.chunk and not whole.plan.chunk
