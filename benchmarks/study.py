@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = ROOT / "docs" / "studies"
+BELOW = "<!-- The script writes what is below. -->\n"     # above it, where a page has it, is text by hand
 
 
 def page(script: str) -> Path:
@@ -19,7 +20,8 @@ def page(script: str) -> Path:
 
 
 def write(script: str, text: str) -> None:
-    """Replace the study: `text` begins with its title; a line with the commit is put below."""
+    """Replace the study: `text` begins with its title; a line with the commit is put below. On a page with
+    the line `BELOW` the title and what stands above that line stay, but for the line with the commit."""
     title, _, rest = text.partition("\n")
     if not title.startswith("# "):
         raise ValueError(f"the study of {script} has no title")
@@ -27,4 +29,9 @@ def write(script: str, text: str) -> None:
         ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     made = f"Made at commit {commit} on {date.today().isoformat()} by `benchmarks/{Path(script).name}`."
-    page(script).write_text(f"{title}\n\n{made}\n\n{rest.lstrip()}")
+    place = page(script)
+    above, line, _ = place.read_text().partition(BELOW) if place.exists() else ("", "", "")
+    if line:
+        title, _, own = above.split("\n\n", 2)
+        rest = f"{own}{line}\n{rest.lstrip()}"
+    place.write_text(f"{title}\n\n{made}\n\n{rest.lstrip()}")

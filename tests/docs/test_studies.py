@@ -39,3 +39,15 @@ def test_a_script_replaces_its_own_study(tmp_path: Path, monkeypatch: pytest.Mon
     assert (title, text) == ("# New", "Text.") and made.endswith("by `benchmarks/two_words.py`.")
     with pytest.raises(ValueError, match="has no title"):
         study.write("benchmarks/two_words.py", "Text.\n")
+
+
+def test_a_script_leaves_what_was_written_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "STUDIES", tmp_path)
+    page = tmp_path / "0007-words.md"
+    page.write_text(f"# Title\n\nMade long ago.\n\nBy hand.\n\nMore.\n\n{study.BELOW}\n| old |\n")
+    for figures in ("| new |", "| newer |"):
+        study.write("benchmarks/words.py", f"# Another\n\n{figures}\n")
+        title, made, *own, line, below = page.read_text().split("\n\n")
+        assert (title, own) == ("# Title", ["By hand.", "More."])
+        assert (line, below) == (study.BELOW[:-1], f"{figures}\n")
+        assert made.endswith("by `benchmarks/words.py`.")

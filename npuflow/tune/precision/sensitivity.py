@@ -26,30 +26,30 @@ def noises(harness: Harness, probes: int, progress: Callable[[int, int], None]) 
     count = len(harness.names)
     macs = pass_macs(harness.network.graph)
     passes = max(int(tuned.NOISE_MACS / macs), 8)
-    bundles = runs(harness, min(passes, count))
+    groups = runs(harness, min(passes, count))
     samples = len(harness.judge.held[:probes])
     found = np.zeros((count, samples, len(harness.judge.parts)))
     first: dict[int, Noise] = {}
-    for i, noise in enumerate(alone(harness, bundles, NARROW, 1)):
-        first[i] = found[list(bundles[i])] = noise
-        progress(i + 1, len(bundles))
-    affordable = max(passes - len(bundles), 0) // max(samples - 1, 1)
-    noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
-    again = min(affordable, round(tuned.NOISE_AGAIN * len(bundles))) if samples > 1 else 0
-    some = [bundles[i] for i in noisy[:again]]
-    for bundle, noise in zip(some, alone(harness, some, NARROW, samples), strict=True):
-        found[list(bundle)] = noise
+    for i, noise in enumerate(alone(harness, groups, NARROW, 1)):
+        first[i] = found[list(groups[i])] = noise
+        progress(i + 1, len(groups))
+    affordable = max(passes - len(groups), 0) // max(samples - 1, 1)
+    noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(groups[i]))
+    again = min(affordable, round(tuned.NOISE_AGAIN * len(groups))) if samples > 1 else 0
+    some = [groups[i] for i in noisy[:again]]
+    for group, noise in zip(some, alone(harness, some, NARROW, samples), strict=True):
+        found[list(group)] = noise
     return found
 
 
-def alone(harness: Harness, bundles: Sequence[Sequence[int]], level: int, samples: int) -> Iterator[Noise]:
+def alone(harness: Harness, groups: Sequence[Sequence[int]], level: int, samples: int) -> Iterator[Noise]:
     """[samples, outputs] of each run of units, divided evenly among them; several threads measure them."""
     each = pass_bytes(harness.network.graph)
     harness.ready(samples)
-    for start in range(0, len(bundles), REPORTED):
+    for start in range(0, len(groups), REPORTED):
         yield from PROCESSORS.all_of(
-            lambda bundle: harness.together(bundle, level, samples) / len(bundle),
-            bundles[start : start + REPORTED], each,
+            lambda group: harness.together(group, level, samples) / len(group),
+            groups[start : start + REPORTED], each,
         )
 
 
@@ -58,9 +58,9 @@ def wide_noises(harness: Harness, probes: int) -> list[Noise]:
     count = len(harness.names)
     passes = max(int(tuned.NOISE_MACS / pass_macs(harness.network.graph)), 8)
     found: list[Noise] = []
-    bundles = runs(harness, min(max(passes // max(probes, 1), 1), count))
-    for bundle, noise in zip(bundles, alone(harness, bundles, WIDE, probes), strict=True):
-        found += [noise] * len(bundle)
+    groups = runs(harness, min(max(passes // max(probes, 1), 1), count))
+    for group, noise in zip(groups, alone(harness, groups, WIDE, probes), strict=True):
+        found += [noise] * len(group)
     return found
 
 
