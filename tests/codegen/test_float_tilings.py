@@ -125,7 +125,7 @@ def compared(
     return found
 
 
-@pytest.mark.parametrize("name", often(NETWORKS, 4))
+@pytest.mark.parametrize("name", often(NETWORKS, 8))
 def test_tilings_have_the_same_bits(name: str) -> None:
     found = sum((torn(name, seed) for seed in range(2)), Counter[str]())
     assert found["continued"], "sums are cut, too"

@@ -83,7 +83,7 @@ def test_without_taps_only_external_memory_is_compared_and_the_rest_is_counted()
     assert {c.value for c in checks if c.elements} & set(missing) == set()
 
 
-@pytest.mark.parametrize("name", often(TARGETS, 2))
+@pytest.mark.parametrize("name", often(TARGETS, 4))
 def test_a_corrupted_constant_inside_a_group_is_named(name: str) -> None:
     """A command of a fused tensor gets another zero point: that tensor is the first
     to differ, at its node."""

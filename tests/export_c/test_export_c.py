@@ -233,7 +233,9 @@ def test_products_that_need_two_limbs(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [("-O0", *UB), ("-O3", "-mavx2")], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [("-O0", *UB), pytest.param(("-O3", "-mavx2"), marks=pytest.mark.slow)], ids=" ".join
+)
 def test_convolutions_of_16_bits_run_in_blocks(flags: tuple[str, ...], tmp_path: Path) -> None:
     """Codes from 0 to 65,535 whose zero point is not in the middle, with and without padding, by channel."""
     if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):

@@ -116,7 +116,7 @@ def test_a_loop_in_a_loop_as_qdq(name: str) -> None:
             assert quant is not None and quant.scale in stated
 
 
-@pytest.mark.parametrize("seed", RANDOM)
+@pytest.mark.parametrize("seed", often(RANDOM, 4))
 def test_random_loops_in_loops(seed: int) -> None:
     one = random_nested.graph_subject(seed)
     assert one is not None and any(loop.inner for loop in loops(one.graph))

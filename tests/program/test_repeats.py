@@ -213,6 +213,7 @@ def test_no_command_of_a_round_copies_a_gate() -> None:
     assert "MUL" in opcodes and "COPY" not in opcodes
 
 
+@pytest.mark.slow
 def test_a_longer_loop_has_hardly_more_commands() -> None:
     sizes = []
     for steps in (20, 120):

@@ -126,6 +126,7 @@ def test_parts_in_few_sizes_are_tried_in_networks_with_loops() -> None:
     proved(graph, graph, plan, feeds, WIDE)
 
 
+@pytest.mark.slow
 def test_weights_of_a_loop_stay_where_halves_of_them_look_as_good() -> None:
     """480 kB of weights in 512 kB beside states of 16 bits: in one step two halves, one after the other,
     cost what the whole does, and come again in every step."""
@@ -183,6 +184,7 @@ def test_only_products_whose_weights_have_room_are_made_in_a_loop() -> None:
     assert made_by_step(graph, ()) is graph
 
 
+@pytest.mark.slow
 def test_a_plan_with_products_in_loops_keeps_the_bounds_of_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -93,7 +93,7 @@ def test_every_run_of_a_sequence_is_the_simulator_s(runtime: ctypes.CDLL, name: 
 
 
 FAMILIES = ["llama", "gpt2", "mistral", "qwen3", "gemma2", "phi3"]
-SHARED = [("llama", "edge-8t"), ("gpt2", "bm1684x")]
+SHARED = [("llama", "edge-8t")]
 LONG = [pytest.param(family, target, marks=pytest.mark.slow)
         for family in FAMILIES for target in ("edge-8t", "bm1684x") if (family, target) not in SHARED]
 SPLITS = ((4,) * 8, (1, 4, 4, 1, 1, 4, 4, 1, 4, 4, 4), (1,) * 13 + (4,) * 4 + (1,) * 3)

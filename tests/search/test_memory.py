@@ -13,12 +13,13 @@ from npuflow.search.memory import SearchMemory
 from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, local, machine
 from tests.networks.small import mixed
+from tests.tiers import often
 
 ONE = local(SMALL, 1 << 14)
 TWO = replace(ONE, compute=replace(ONE.compute, cores=2))
 
 
-@pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])
+@pytest.mark.parametrize("target", often([ONE, TWO], 2), ids=["one core", "two cores"])
 def test_plans_of_nearly_one_network_are_those_of_clean_searches(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def test_costs_that_an_edit_leaves_give_the_plan_of_a_clean_search() -> None:
     assert compared == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", often([3, 0], 2))
 def test_a_higher_level_is_never_slower(first: int) -> None:
     """By the replay of whole plans, which is what the plan's cycles are; level 0 is

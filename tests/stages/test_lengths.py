@@ -128,7 +128,7 @@ def sample(shape: str, steps: int, seed: int = 0) -> np.ndarray:
     return normal(seed, *sizes)
 
 
-@pytest.mark.parametrize("name", often(reversed(BODIES), 5))
+@pytest.mark.parametrize("name", often(reversed(BODIES), 12))
 def test_one_program_runs_every_length(tmp_path: Path, name: str) -> None:
     shape, body = BODIES[name]
     model_at(tmp_path / "net.onnx", shape, body)

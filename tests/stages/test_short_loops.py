@@ -83,6 +83,7 @@ def test_rivals_are_planned_by_what_found_the_first_plan_and_the_best_by_all(
     assert last.cycles <= min(plan.cycles for plan, _ in rivals)
 
 
+@pytest.mark.slow
 def test_directions_run_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Quantized(looped.quantised(PAIRS["lstm"](), CORES)[0])
     monkeypatch.setattr(tiling, "log", lambda text: None)
