@@ -106,7 +106,7 @@ def _decided(builder: OnnxBuilder, body: onnx.GraphProto, first: Mapping[int, Ar
                 counting.update(o for o in node.output if o)
     kept: list[onnx.NodeProto] = []
     read = {o.name for o in body.output}
-    for node in reversed(decided):        # of constants, such as a length that is cast in each step, what is read
+    for node in reversed(decided):      # of constants, such as a length cast in each step, what is read
         if not (counting | read).isdisjoint(node.output):
             kept.append(node)
             read.update(node.input)
