@@ -106,12 +106,12 @@ def absent(
 
 
 def no_arrays(builder: NodeBuilder, wanted: Sequence[str]) -> Iterator[ModelError]:
-    """Outputs that are no arrays of numbers: sequences, maps, text. Their types are known where one ran."""
+    """Outputs that are no arrays: sequences and maps. Arrays of text are some."""
     for name in wanted:
         kind = builder.type(name).dtype if name in builder.values else ""
-        if kind.startswith(("sequence", "map", "optional", "string")):
+        if kind.startswith(("sequence", "map", "optional")):
             fault = ModelError(
-                f'the output "{name}" is no array of numbers', because=f"it is of the type {kind}",
+                f'the output "{name}" is no array', because=f"it is of the type {kind}",
                 hint="[model] outputs = [...] with the names of tensors in front of it", code="NF-MODEL-554",
             )
             yield fault.at(key=dotted(("model", "outputs")))
