@@ -144,7 +144,8 @@ def tagged(data: Path, pairs: Pairs) -> dict[str, Any]:
     for feed, (real, made) in zip(russian(data, "eval"), pairs, strict=False):
         used = feed["input_layer"] > 0
         same.append((real["output_0"].argmax(-1) == made["output_0"].argmax(-1))[used])
-    return {"same words": float(np.mean([s.all() for s in same])), "letters": float(np.concatenate(same).mean())}
+    words, letters = np.mean([s.all() for s in same]), np.concatenate(same).mean()
+    return {"same words": float(words), "letters": float(letters)}
 
 
 def spelled(data: Path, part: str) -> Iterator[dict[str, Array]]:
