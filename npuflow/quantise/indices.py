@@ -44,9 +44,9 @@ def _moved(found: dict[str, _Rows], graph: Graph, node: Node) -> None:
         for rows in (found[o] for o in node.outputs if o in found):
             np.minimum.at(_of(found, graph, node.inputs[0]), np.arange(len(rows)), rows)
     for move in moves:
-        rows = found.get(node.outputs[move.output])
-        if rows is not None and move.source is not None and node.inputs[move.source]:
-            made = rows[_places(move.dst_offset, move.dims, move.dst_strides)]
+        own = found.get(node.outputs[move.output])
+        if own is not None and move.source is not None and node.inputs[move.source]:
+            made = own[_places(move.dst_offset, move.dims, move.dst_strides)]
             read = _places(move.src_offset, move.dims, move.src_strides)
             np.minimum.at(_of(found, graph, node.inputs[move.source]), read, made)
 

@@ -105,7 +105,7 @@ def absent(
             yield fault
 
 
-def no_arrays(builder: NodeBuilder, wanted: Sequence[str]) -> Iterator[ModelError]:
+def no_arrays(builder: NodeBuilder, wanted: Sequence[str]) -> Iterator[NpuflowError]:
     """Outputs that are no arrays: sequences and maps. Arrays of text are some."""
     for name in wanted:
         kind = builder.type(name).dtype if name in builder.values else ""

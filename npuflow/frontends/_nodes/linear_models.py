@@ -1,5 +1,7 @@
-"""Operators of ai.onnx.ml that are arithmetic, as the standard operators that they stand for:
-what exporters make of scikit-learn's scalers, norms and linear models."""
+"""Operators of ai.onnx.ml that are arithmetic, as standard operators.
+
+Exporters write the scalers, norms and linear models of scikit-learn so.
+"""
 
 from __future__ import annotations
 
