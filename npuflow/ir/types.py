@@ -211,10 +211,12 @@ Span = tuple[int, int]                    # the least and the greatest of whole 
 
 class WholeNumbers(NamedTuple):
     """Whole numbers from -`below` to `below` - 1, such as indices. `checked`: where they enter the program,
-    others are an error."""
+    others are an error. `parts`: where they are indices into several tables, how many elements, and the rows
+    of their table (0: they are no indices), by turns; `below` is then the most of these."""
 
     below: int
     checked: bool = False
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,12 @@ def outputs_named(outputs: Mapping[str, Array], name: str = "") -> list[str]:
 
 
 def judged_name(outputs: Mapping[str, Array], name: str = "") -> str:
-    """The name that is asked for, else that of the first output of fixed shape."""
+    """The name that is asked for, else that of the first output of fixed shape. A whole number beside real
+    ones, such as the label that a classifier gives with its scores, is left to who asks for it."""
     output_there(outputs, name)
-    return name or next((o for o in outputs if not is_ragged(outputs[o])), next(iter(outputs)))
+    fixed = [o for o in outputs if not is_ragged(outputs[o])]
+    numbers = [o for o in fixed if outputs[o].dtype.kind not in "biu" or outputs[o][:1].size > 1]
+    return name or next(iter([*numbers, *fixed, *outputs]))
 
 
 def judged_output(outputs: Mapping[str, Array], name: str = "") -> Array:

@@ -19,9 +19,11 @@ from npuflow.ops._boundary import BoundaryOp
 @OPS.entry
 @dataclass(frozen=True)
 class QuantizeLinear(BoundaryOp):
-    """`table_rows`: of the table that the numbers are indices into; others are an error (0: any numbers)."""
+    """`table_rows`: of the table that the numbers are indices into; others are an error (0: any numbers).
+    `parts`: where there are several tables, see `WholeNumbers`."""
 
     table_rows: int = 0
+    parts: tuple[int, ...] = ()
     onnx: ClassVar[str] = "QuantizeLinear"
     makes: ClassVar[Literal["", "codes", "floats"]] = "codes"
 
@@ -30,11 +32,11 @@ class QuantizeLinear(BoundaryOp):
 
     def whole_numbers(self, site: OpContext) -> Mapping[str, WholeNumbers]:
         rows = self.table_rows
-        return {site.node.inputs[0]: WholeNumbers(rows, checked=True)} if rows else {}
+        return {site.node.inputs[0]: WholeNumbers(rows, True, self.parts)} if rows else {}
 
     def integer(
         self, site: OpContext, inputs: Sequence[IntArray | Array | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
-        check_rows(inputs[0], self.table_rows, site.node.inputs[0])
+        check_rows(inputs[0], self.table_rows, site.node.inputs[0], self.parts)
         return (encode(inputs[0], site.out_quant),)

@@ -15,7 +15,8 @@
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
                  {"kind": "host", "model": index, "inputs": [ids], "outputs": [ids]}
                  {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}; "rows": of the
-                 table that they are indices into, if they are some
+                 table that they are indices into, if they are some; "parts": where there are several tables,
+                 how many elements and the rows of their table (0: no indices), by turns
     nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts; `host`: {"macs",
                  "elements", "bytes"} of a node that costs the host time
     lengths      [{"input", "least", "most", "address", "axes": {port: axis}}]: inputs that say how many steps
@@ -293,6 +294,11 @@ def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
             )
             check_quant(step.get("quant"), f"{kind} of {step['value']!r}")
             need(natural(step.get("rows", 0), 1 << 32), f"{kind} of {step['value']!r}: rows are no number")
+            parts = step.get("parts", [])
+            need(
+                isinstance(parts, list) and not len(parts) % 2 and all(natural(n, 1 << 32) for n in parts),
+                f"{kind} of {step['value']!r}: parts are no pairs of numbers",
+            )
             need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing produces")
             known.add(step["out"])
         else:

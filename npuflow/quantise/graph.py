@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.loops import contiguous
 from npuflow.ir.op import OPS, Node, OpContext, Param
 from npuflow.ir.overflow import Overflow
-from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value, float_type
+from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value, WholeNumbers, float_type
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
@@ -26,9 +26,10 @@ from npuflow.quantise.candidate import Quantization as Quantization
 from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
 from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
+from npuflow.quantise.indices import checked_rows
 from npuflow.quantise.ports import bare, own_names
 from npuflow.quantise.rounded import all_chosen, chosen, of_codes, recoded, replaced
-from npuflow.quantise.scales import Range, activation_inputs, activation_types, checked_rows, whole_types
+from npuflow.quantise.scales import Range, activation_inputs, activation_types, whole_types
 from npuflow.quantise.stated import as_narrow
 from npuflow.quantise.trimmed import changing
 from npuflow.quantise.types import activation_type
@@ -102,7 +103,7 @@ class _Builder:
     integer: set[str] = field(default_factory=set)        # ids that hold codes in the new graph
     types: dict[str, QuantType] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    rows: dict[str, int] = field(default_factory=dict)    # of the tables that indices point into
+    rows: dict[str, WholeNumbers] = field(default_factory=dict)     # of the tables that indices point into
     forms: dict[tuple[str, str], str] = field(default_factory=dict)     # names of values made here
 
     def build(self) -> Graph:
@@ -176,7 +177,8 @@ class _Builder:
         name, fresh = self.form(value_id, quant.element if isinstance(quant, FloatType) else "q")
         if fresh:
             self.values[name] = Value(name, self.source.type(value_id), quant)
-            op = OPS["quantizelinear"](table_rows=self.rows.get(value_id, 0))
+            rows = self.rows.get(value_id, WholeNumbers(0))
+            op = OPS["quantizelinear"](table_rows=rows.below, parts=rows.parts)
             self.nodes.append(Node(op, (value_id,), (name,)))
         return name
 

@@ -249,20 +249,6 @@ def _makes_integers(graph: Graph, node: Node) -> bool:
     return graph.type(node.inputs[0]).dtype == "float32" and "int" in graph.type(node.outputs[0]).dtype
 
 
-def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, int]:
-    """Values that are indices, or become some by moves alone, with the rows of the smallest table that they
-    point into."""
-    found: dict[str, int] = {}
-    for node in reversed(chosen):
-        for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
-            if kept.checked:
-                found[value_id] = min(kept.below, found.get(value_id, kept.below))
-        rows = [found[o] for o in node.outputs if o in found]
-        if rows and node.op.moves_data and node.op.shares_scale:
-            found.update({i: min(*rows, found.get(i, rows[0])) for i in node.inputs if i})
-    return found
-
-
 def join_recurrent(
     groups: ScaleGroups, graph: Graph, nodes: Sequence[Node], coded: Container[str]
 ) -> None:

@@ -165,10 +165,13 @@ class AccuracyWarning:
 def accuracy_warnings(
     outputs: Sequence[JudgedOutput], bias: AccuracyWarning | None, said: Statement, score: Score | None
 ) -> list[AccuracyWarning]:
-    """Outputs whose figures differ from part to part of the samples, unless a metric of them is kept; a bias
-    between the program and its QDQ model, unless the program is good and so is its metric."""
-    apart = _unsteady([one for one in outputs if one.unsteady and not settled(score, [one.output.name])])
+    """Outputs whose figures differ from part to part of the samples, or whose figure is that of an offset,
+    unless a metric of them is kept; a bias between the program and its QDQ model, unless the program is good
+    and so is its metric."""
+    open_ = [one for one in outputs if not settled(score, [one.output.name])]
+    apart = _unsteady([one for one in open_ if one.unsteady])
     found = [AccuracyWarning(apart, MORE_SAMPLES)] if apart else []
+    found += [_of_offset(one, one.varying_db) for one in open_ if one.varying_db is not None][:1]
     return [*found, bias] if bias is not None and not (said.ok and settled(score, ())) else found
 
 
@@ -181,6 +184,16 @@ def _unsteady(outputs: Sequence[JudgedOutput]) -> str:
     return (
         f'parts of the held-out calibration samples disagree: the output "{worst.output.name}"{more} has '
         f"from {low:.1f} to {high:.1f} dB on them, and may have less on other inputs"
+    )
+
+
+def _of_offset(one: JudgedOutput, varying: float) -> AccuracyWarning:
+    """To have of what varies what the whole has now takes so much more of the whole."""
+    whole = one.output.sqnr
+    return AccuracyWarning(
+        f'most of the output "{one.output.name}" is an offset, the mean of all its values: of the rest the '
+        f"program keeps {varying:.1f} dB, not {whole:.1f}",
+        f"[precision] sqnr_db = {round(2 * whole - varying)} asks for as much of the rest",
     )
 
 

@@ -201,7 +201,7 @@ class ProgramRunner:
         convert = quantize if step["kind"] == "quantize" else dequantize
         arrays = read[step["value"]]
         for array in arrays:
-            check_rows(array, step.get("rows", 0), step["value"])
+            check_rows(array, step.get("rows", 0), step["value"], step.get("parts", ()))
         return {step["out"]: [convert(array, step["quant"]) for array in arrays]}
 
     def _gathered(

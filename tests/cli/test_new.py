@@ -330,6 +330,26 @@ def test_data_that_do_not_fit_are_said_and_nothing_is_written(
     assert call("new", str(net), "--data", "nosuch").code == 2
 
 
+@pytest.mark.parametrize("shape", [(8, 5, 1, 6), (8, 1, 6)])
+def test_sequences_for_a_model_with_states(
+    tmp_path: Path, call: Callable[..., Ran], shape: tuple[int, ...]
+) -> None:
+    """A TFLite file with variables is fed clips of any number of steps, or steps alone."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.frontends.test_tflite_variables import accumulating
+
+    (tmp_path / "sum.tflite").write_bytes(accumulating(False, "zero"))
+    np.savez(tmp_path / "clips.npz", sound=rng.normal(size=shape).astype(F32))
+    ran = call("new", "sum.tflite", "--data", "clips.npz")
+    assert ran.code == 0, ran.err
+    recipe = tomllib.loads((tmp_path / "sum.toml").read_text())
+    assert recipe["data"] == {"source": "clips.npz", "arrays": {"x": "sound"}}
+    assert f"8 samples: x float32{list(shape[1:])}" in (tmp_path / "sum.toml").read_text()
+    assert call("plan", "sum.toml").code == 0
+    np.savez(tmp_path / "clips.npz", sound=rng.normal(size=(8, 5, 1, 7)).astype(F32))
+    assert "NF-DATA-04" in call("new", "sum.tflite", "--data", "clips.npz", "-o", "other.toml").err
+
+
 def test_without_data_the_recipe_builds_on_noise(tmp_path: Path, call: Callable[..., Ran]) -> None:
     assert call("new", str(model(tmp_path / "net.onnx", {"x": (X, ["N", 3, 8, 8])}))).code == 0
     assert call("build", "net.toml", "--until", "codegen").code == 0

@@ -329,6 +329,9 @@ def test_a_label_file_that_is_not_there_is_a_fault(pictures: Path) -> None:
         found(table(pictures.parent, pictures.name, labels=str(pictures.parent / "label.csv")))
     assert error.value.where.key == "data.labels" and "labels.csv" in error.value.hint
     assert found(table(pictures.parent, pictures.name, labels=str(pictures.parent / "labels.csv")))
+    with pytest.raises(DataError, match="no label file") as error:
+        found(table(pictures.parent, pictures.name, labels=str(pictures.parent / "classes")))
+    assert error.value.hint == 'label = "classes" for labels in an array of the samples'
 
 
 def test_files_of_one_sample_taken_for_rows_are_told(tmp_path: Path) -> None:

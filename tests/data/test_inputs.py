@@ -295,6 +295,15 @@ def test_the_first_step_of_some_sequences_is_no_fault_of_their_state(photos: lis
     assert not list(judged(profiled(feeds), states=["state"]))
 
 
+def test_a_state_whose_neighbours_have_nothing_in_common_is_no_noise(photos: list[Array]) -> None:
+    """A network's own maps, such as the last frames of a convolution, need not be smooth as pictures are."""
+    rng = np.random.default_rng(0)
+    maps = [rng.normal(size=photos[0].shape).astype(np.float32) for _ in photos]
+    feeds = [(str(i), {"x": p, "state": s}) for i, (p, s) in enumerate(zip(photos, maps, strict=True))]
+    assert any("look like random numbers" in text for text in judged(profiled(feeds)))
+    assert not list(judged(profiled(feeds), profiled(feeds), states=["state"]))
+
+
 def test_states_that_begin_with_zeros_are_not_judged(photos: list[Array]) -> None:
     """Beside an input that is not; a network's only input is none."""
     nothing = [np.zeros((1, 8), np.float32)] * len(photos)

@@ -80,6 +80,20 @@ def test_a_convolution_of_quantize_dynamic(tmp_path: Path) -> None:
     assert judged(quantised, 1) == ["conv"]
 
 
+@pytest.mark.parametrize("channels", [False, True])
+def test_a_recurrent_layer_of_quantize_dynamic(tmp_path: Path, channels: bool) -> None:
+    """Its first output is not used, so that only the last state has a name."""
+    arrays = {"w": normal(5, 1, 20, 4), "r": normal(6, 1, 20, 5), "b": normal(7, 1, 40)}
+    body = "none, y = LSTM<hidden_size=5>(x, w, r, b)"
+    model = text("(float[7,1,4] x) => (float[1,1,5] y)", body, arrays)
+    model.graph.node[0].output[0] = ""
+    onnx.save(model, str(tmp_path / "f.onnx"))
+    quantize_dynamic(str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), per_channel=channels)
+    quantised = onnx.load(str(tmp_path / "q.onnx"))
+    assert {"DynamicQuantizeLSTM"} <= {n.op_type for n in quantised.graph.node}
+    assert not any(k.startswith("host:") for k in judged(quantised, 0))
+
+
 CODES = np.random.default_rng(1).integers(0, 255, (8, 6)).astype(np.uint8)
 MANY = np.linspace(0.01, 0.02, 6, dtype=np.float32)
 PARAMS = {"w": CODES, "s": np.float32(0.02), "z": np.uint8(120), "b": FLOATS["b"]}

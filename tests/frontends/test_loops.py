@@ -53,8 +53,8 @@ def scan(steps: int = 5, **attributes: object) -> bytes:
 
 def loop(count: int | None, condition: str = "going") -> bytes:
     """A state that grows; `condition` may be an Identity ("going"), depend on the data ("data") or on the
-    number of the step ("step"), or the state depend on that number ("count"), or on a row of it that it picks
-    ("row")."""
+    number of the step ("step", or "length" as tf2onnx writes it, beside what the body makes of a constant
+    outside), or the state depend on that number ("count"), or on a row of it that it picks ("row")."""
     nodes = [helper.make_node("Add", ["s", "x"], ["s2"]), helper.make_node("Relu", ["s2"], ["o"])]
     if condition == "data":
         nodes += [
@@ -73,6 +73,13 @@ def loop(count: int | None, condition: str = "going") -> bytes:
             helper.make_node("Add", ["x", "row"], ["s2"]), nodes[1],
             helper.make_node("Identity", ["c"], ["go"]),
         ]
+    elif condition == "length":
+        nodes += [
+            helper.make_node("Cast", ["six"], ["length"], to=FLOAT),
+            helper.make_node("Cast", ["i"], ["number"], to=FLOAT),
+            helper.make_node("Less", ["number", "length"], ["inside"]),
+            helper.make_node("And", ["inside", "inside"], ["go"]),
+        ]
     elif condition == "step":
         nodes += [helper.make_node("Less", ["i", "last"], ["go"])]
     else:
@@ -85,9 +92,10 @@ def loop(count: int | None, condition: str = "going") -> bytes:
         "Loop", ["n" if count is not None else "", "yes", "x"], ["end", "y"], "again", body=body
     )
     weights = {"yes": np.array(True), "most": np.array(1e3, np.float32), "last": np.array(2, np.int64)}
+    weights["six"] = np.array(6, np.int32)
     if count is not None:
         weights["n"] = np.array(count, np.int64)
-    steps = 3 if condition == "step" else count or 1
+    steps = {"step": 3, "length": 7}.get(condition, count or 1)
     return model(node, [info("x", 2, 3)], [info("end", 2, 3), info("y", steps, 2, 3)], **weights)
 
 
@@ -95,7 +103,7 @@ def loop(count: int | None, condition: str = "going") -> bytes:
     "data",
     [scan(), scan(1), scan(scan_input_directions=[1]), scan(scan_output_directions=[1]),
      scan(scan_input_axes=[1], scan_output_axes=[1]), scan(3), loop(4), loop(3), loop(9, "step"),
-     loop(None, "step"), loop(4, "count")],
+     loop(None, "step"), loop(4, "count"), loop(9, "length")],
 )
 def test_results(data: bytes) -> None:
     graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
@@ -127,6 +135,7 @@ def test_what_stays(data: bytes, reason: str) -> None:
     [
         (scan(), 5), (scan(3), 0), (scan(scan_input_axes=[1], scan_output_axes=[1]), 5), (scan(6000), 6000),
         (loop(4), 4), (loop(3), 0), (loop(6000), 6000), (loop(4, "count"), 4), (loop(9, "step"), 0),
+        (loop(9, "length"), 7),
     ],
 )
 def test_what_becomes_a_loop(data: bytes, steps: int) -> None:
@@ -134,6 +143,27 @@ def test_what_becomes_a_loop(data: bytes, steps: int) -> None:
     graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
     assert [one.steps for one in loops(graph)] == ([steps] if steps else [])
     verify(graph, "read")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [helper.make_node("Constant", [], ["k2"], value=onnx.numpy_helper.from_array(np.array(7))),
+     helper.make_node("Cast", ["six"], ["k2"], to=INT), helper.make_node("Identity", ["k"], ["k2"])],
+)
+def test_a_carried_number_that_constants_decide(made: onnx.NodeProto) -> None:
+    nodes = [helper.make_node("Add", ["s", "x"], ["s2"]), helper.make_node("Identity", ["c"], ["go"]), made]
+    body = helper.make_graph(
+        nodes, "body", [info("i", dtype=INT), info("c", dtype=BOOL), info("s", 3), info("k", dtype=INT)],
+        [info("go", dtype=BOOL), info("s2", 3), info("k2", dtype=INT)],
+    )
+    node = helper.make_node("Loop", ["n", "yes", "x", "first"], ["end", "number"], "again", body=body)
+    held = {"n": np.array(5), "first": np.array(4), "six": np.array(6, np.int32), "yes": np.array(True)}
+    data = model(node, [info("x", 3)], [info("end", 3), info("number", dtype=INT)], **held)
+    graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
+    assert [one.steps for one in loops(graph)] == [5]
+    feeds = {"x": np.array([0.5, -1, 2], np.float32)}
+    for mine, theirs in zip(run(export_model(graph), feeds), run(data, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-6)
 
 
 @pytest.mark.parametrize("back", [0, 1])

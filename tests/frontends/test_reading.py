@@ -12,6 +12,7 @@ from onnx import helper, parser
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.frontends.onnx.load import external_files
 from npuflow.ir.queries import kind
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
@@ -262,6 +263,9 @@ def test_bindings_that_leave_nothing_to_compute() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"""
     with pytest.raises(ModelError, match="cannot have the shape"):
         read(text, Bindings({"x": (0, 3)}))
+    with pytest.raises(ModelError, match="cannot have the shape") as caught:
+        read(text, Bindings({"x": (1, 4)}))
+    assert "resize" in caught.value.hint
     with pytest.raises(ModelError, match="the model has no inputs left"):
         read(text, Bindings({"x": (1, 3)}, constants={"x": 1.0}))
 
@@ -273,3 +277,6 @@ def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r'"net\.onnx" is not an ONNX model') as caught:
         FRONTENDS["onnx"]().gather(file)
     assert "whole" in str(caught.value.hint)
+    with pytest.raises(ModelError, match=r'"net\.onnx" is not an ONNX model') as caught:
+        external_files(file)                  # what a build asks first
+    assert "whole" in str(caught.value.hint) and caught.value.where.file == str(file)

@@ -369,3 +369,10 @@ def broken(outputs, reference, labels):
             run("python", LOGITS, [0] * 4, function=address(name))
     with pytest.raises(DataError, match="needs a function"):
         labels_there(METRICS["python"](), "python", {"a": 1})
+
+
+def test_a_label_beside_the_scores_is_not_taken_for_them() -> None:
+    """As classifiers of scikit-learn give them: the label first."""
+    outputs = {"label": np.array([2, 0]), "scores": np.array([[0.1, 0.2, 0.7], [0.5, 0.4, 0.1]], np.float32)}
+    assert METRICS["top1"]()(outputs, outputs, [2, 1]) == {"top1": 0.5}
+    assert METRICS["top1"](output="label")(outputs, outputs, [0, 0]) == {"top1": 1.0}

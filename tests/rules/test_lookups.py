@@ -152,3 +152,38 @@ def test_a_constant_table_is_in_the_program_once() -> None:
     assert len(program.const) < TABLE.size + 64
     kinds = [c.opcode for c in program.decoded[0]]
     assert kinds.count("LOADROWS") == 1 and "GATHER" not in kinds
+
+
+@pytest.mark.parametrize("order", ["int64[1,2,6]", "int64[1,6,2]"])
+def test_indices_into_two_tables_in_one_input_are_checked_by_their_own(order: str) -> None:
+    """As taggers have them, whose input holds a word's letter and its syllable; a part that is read by no
+    table may hold anything."""
+    axis = 1 if order.endswith("2,6]") else 2
+    body = f"""letter = Gather<axis={axis}>(ids, i0) part = Gather<axis={axis}>(ids, i1)
+        first = Gather(table, letter) second = Gather(few, part)
+        y = Add(first, second)"""
+    consts = {"few": normal(5, 3, 8), "i0": np.array(0), "i1": np.array(1)}
+    data = model(f"{order} ids => float[1,6,8] y", body, {**WEIGHTS, **consts})
+    held = np.stack([IDS[0] % 40, IDS[0] % 3])[None]
+    ids = held if axis == 1 else np.ascontiguousarray(held.transpose(0, 2, 1))
+    done = rewritten(data, feeds={"ids": ids})
+    graph = quantised(done.graph, {"ids": ids}, {"Cast"})
+    check_program(graph, {"ids": ids}, TARGET, "two tables")
+    plan = plan_network(graph, Machine(TARGET.compute, TARGET.memory, TARGET.dma), TARGET.numerics)
+    program = ProgramRunner(generate(graph, plan, TARGET))
+    for at, rows in ((0, 40), (1, 3)):
+        wrong = ids.copy()
+        wrong[(0, at, 3) if axis == 1 else (0, 3, at)] = rows
+        for run in (program.run, lambda fed: interpret(graph, fed, TARGET.numerics)):
+            with pytest.raises(DataError, match=f"index {rows}; the table has {rows} rows"):
+                run({"ids": wrong})
+
+
+def test_what_no_table_reads_of_an_input_may_be_any_number() -> None:
+    body = "letter = Gather(ids, i0) y = Gather(table, letter)"
+    ids = np.stack([IDS[0] % 40, np.full(6, 3000)])
+    data = model("int64[2,6] ids => float[6,8] y", body, {**WEIGHTS, "i0": np.array(0)})
+    graph = quantised(rewritten(data, feeds={"ids": ids}).graph, {"ids": ids}, {"Cast"})
+    check_program(graph, {"ids": ids}, TARGET, "a part of the input")
+    with pytest.raises(DataError, match="index 40; the table has 40 rows"):
+        interpret(graph, {"ids": np.where(ids == 3000, ids, 40)}, TARGET.numerics)

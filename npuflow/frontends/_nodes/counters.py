@@ -92,19 +92,25 @@ def followed(
 
 
 def _decided(builder: OnnxBuilder, body: onnx.GraphProto, first: Mapping[int, Array]) -> list[onnx.NodeProto]:
-    """The nodes that counters and constants alone decide, with constants among them that these read."""
+    """The nodes that counters and constants alone decide, with what these read of constants in the body."""
     counting = {body.input[0].name, *(body.input[2 + k].name for k in first)}
     known = {*builder.arrays, *(t.name for t in body.initializer), body.input[1].name} | counting
     known -= {i.name for k, i in enumerate(body.input[2:]) if k not in first}
-    kept = []
+    decided = []
     for node in body.node:
         plain = node.domain in ("", "ai.onnx") and not any(True for _ in subgraphs(node))
         if plain and all(not i or i in known for i in node.input):
             known.update(o for o in node.output if o)
-            if node.op_type == "Constant" or not counting.isdisjoint(node.input):
-                kept.append(node)
-                counting.update(o for o in node.output if o and node.op_type != "Constant")
-    return kept
+            decided.append(node)
+            if not counting.isdisjoint(node.input):
+                counting.update(o for o in node.output if o)
+    kept: list[onnx.NodeProto] = []
+    read = {o.name for o in body.output}
+    for node in reversed(decided):      # of constants, such as a length cast in each step, what is read
+        if not (counting | read).isdisjoint(node.output):
+            kept.append(node)
+            read.update(node.input)
+    return kept[::-1]
 
 
 @dataclass
@@ -117,7 +123,8 @@ class _Followed:
     def run(self, first: Mapping[int, Array]) -> Counters:
         found, body, now = Counters(), self.body, dict(first)
         going = body.output[0].name
-        made = [o for n in self.nodes if n.op_type != "Constant" for o in n.output if o]
+        ends = {o.name for o in body.output}
+        made = [o for n in self.nodes for o in n.output if o and (n.op_type != "Constant" or o in ends)]
         most = LONGEST + 1 if self.count is None else self.count
         if most > LONGEST and going not in made:
             return found

@@ -173,7 +173,10 @@ def _asked(info: onnx.ValueInfoProto, kind: TensorType, wanted: Sequence[int]) -
     )
     if kind.shape != UNRANKED and not fits:
         because = f"the model declares [{', '.join(_declared(info))}]"
-        raise ModelError(message, because=because, code="NF-MODEL-019").at(value=info.name, key=place)
+        hint = "sizes are free only where the model gives a name or none; a `resize` step fits other samples"
+        raise ModelError(message, because=because, hint=hint, code="NF-MODEL-019").at(
+            value=info.name, key=place
+        )
     return tuple(wanted)
 
 

@@ -25,10 +25,10 @@ def spelled(node: onnx.NodeProto, types: Types, prefix: str) -> list[onnx.NodePr
     form = FORMS.get(node.op_type) if node.domain == MICROSOFT else None
     if form is None or not node.input or not all(node.output[:1]):
         return None
-    return form(_Fused(node, types, prefix))
+    return form(FusedNode(node, types, prefix))
 
 
-class _Fused:
+class FusedNode:
     """One fused node, and the nodes that take its place."""
 
     def __init__(self, node: onnx.NodeProto, types: Types, prefix: str) -> None:
@@ -105,7 +105,7 @@ class _Fused:
         return None
 
 
-def _conv(f: _Fused) -> list[onnx.NodeProto] | None:
+def _conv(f: FusedNode) -> list[onnx.NodeProto] | None:
     out, active, more = f.node.output[0], f.number("activation", b""), f.input(3)
     window = f.kept("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     last = f.add("Conv", [f.input(0), f.input(1), f.input(2)], "conv" if active or more else out, **window)
@@ -116,7 +116,7 @@ def _conv(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
-def _gemm(f: _Fused) -> list[onnx.NodeProto] | None:
+def _gemm(f: FusedNode) -> list[onnx.NodeProto] | None:
     out, active = f.node.output[0], f.number("activation", b"")
     last = f.add(
         "Gemm", list(f.node.input), "gemm" if active else out, **f.kept("alpha", "beta", "transA", "transB")
@@ -127,7 +127,7 @@ def _gemm(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
-def _matmul(f: _Fused) -> list[onnx.NodeProto] | None:
+def _matmul(f: FusedNode) -> list[onnx.NodeProto] | None:
     if f.number("transBatchA", 0) or f.number("transBatchB", 0):
         return None
     out, alpha, operands = f.node.output[0], f.number("alpha", 1.0), []
@@ -144,26 +144,26 @@ def _matmul(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
-def _gelu(f: _Fused) -> list[onnx.NodeProto]:
+def _gelu(f: FusedNode) -> list[onnx.NodeProto]:
     source = f.add("Add", [f.input(0), f.input(1)], "sum") if f.input(1) else f.input(0)
     f.add("Gelu", [source], f.node.output[0], approximate="tanh" if f.node.op_type == "FastGelu" else "none")
     return f.done()
 
 
-def _quick_gelu(f: _Fused) -> list[onnx.NodeProto]:
+def _quick_gelu(f: FusedNode) -> list[onnx.NodeProto]:
     scaled = f.add("Mul", [f.input(0), f.constant("alpha", f.number("alpha", 1.702))], "scaled")
     f.add("Mul", [f.input(0), f.add("Sigmoid", [scaled], "gate")], f.node.output[0])
     return f.done()
 
 
-def _normalized(f: _Fused, total: str, weight: str, bias: str) -> list[onnx.NodeProto]:
+def _normalized(f: FusedNode, total: str, weight: str, bias: str) -> list[onnx.NodeProto]:
     """LayerNormalization of each row, as the first output."""
     epsilon = f.number("epsilon", 1e-12)
     f.add("LayerNormalization", [total, weight, bias], f.node.output[0], axis=-1, epsilon=epsilon)
     return f.done()
 
 
-def _skip_norm(f: _Fused) -> list[onnx.NodeProto] | None:
+def _skip_norm(f: FusedNode) -> list[onnx.NodeProto] | None:
     if f.has_output(1) or f.has_output(2):                       # the statistics, for training
         return None
     total = f.node.output[3] if f.has_output(3) else "sum"
@@ -173,7 +173,7 @@ def _skip_norm(f: _Fused) -> list[onnx.NodeProto] | None:
     return _normalized(f, last, f.input(2), f.input(3))
 
 
-def _embed_norm(f: _Fused) -> list[onnx.NodeProto] | None:
+def _embed_norm(f: FusedNode) -> list[onnx.NodeProto] | None:
     """Rows of words, of positions and perhaps of segments, added up and normalised."""
     shape = f.types.get(f.input(0), ANY_TYPE).shape
     if len(shape) != 2 or shape[1] < 1:
@@ -193,7 +193,7 @@ def _embed_norm(f: _Fused) -> list[onnx.NodeProto] | None:
     return _normalized(f, total, f.input(5), f.input(6))
 
 
-def _bias_softmax(f: _Fused) -> list[onnx.NodeProto] | None:
+def _bias_softmax(f: FusedNode) -> list[onnx.NodeProto] | None:
     axis, rank = f.number("axis", 1), f.rank(f.input(0))
     if axis != -1 and (rank is None or axis != rank - 1):        # else over several dimensions
         return None
@@ -201,7 +201,7 @@ def _bias_softmax(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
-def _bias_add(f: _Fused) -> list[onnx.NodeProto] | None:
+def _bias_add(f: FusedNode) -> list[onnx.NodeProto] | None:
     """BiasAdd, and BiasDropout as it is after training."""
     if f.has_output(1):
         return None
@@ -212,7 +212,7 @@ def _bias_add(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
-def _split_gelu(f: _Fused) -> list[onnx.NodeProto]:
+def _split_gelu(f: FusedNode) -> list[onnx.NodeProto]:
     total = f.add("Add", [f.input(0), f.input(1)], "sum")
     left, right = (f"{f.prefix}/{name}" for name in ("left", "right"))
     f.made.append(onnx.helper.make_node("Split", [total], [left, right], axis=-1, num_outputs=2))
@@ -220,7 +220,7 @@ def _split_gelu(f: _Fused) -> list[onnx.NodeProto]:
     return f.done()
 
 
-def _group_norm(f: _Fused) -> list[onnx.NodeProto]:
+def _group_norm(f: FusedNode) -> list[onnx.NodeProto]:
     """Of images with the channels last; SiLU behind it."""
     last, active, out = f.number("channels_last", 1), f.number("activation", 0), f.node.output[0]
     x = f.add("Transpose", [f.input(0)], "first", perm=[0, 3, 1, 2]) if last else f.input(0)
@@ -234,7 +234,7 @@ def _group_norm(f: _Fused) -> list[onnx.NodeProto]:
     return f.done()
 
 
-def _last_conv(f: _Fused) -> list[onnx.NodeProto]:
+def _last_conv(f: FusedNode) -> list[onnx.NodeProto]:
     """A convolution with the channels of everything last."""
     x, w = (f.add("Transpose", [f.input(k)], name, perm=[0, 3, 1, 2]) for k, name in enumerate("xw"))
     window = f.kept("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -243,7 +243,7 @@ def _last_conv(f: _Fused) -> list[onnx.NodeProto]:
     return f.done()
 
 
-def _root_mean_square(f: _Fused) -> list[onnx.NodeProto] | None:
+def _root_mean_square(f: FusedNode) -> list[onnx.NodeProto] | None:
     """SimplifiedLayerNormalization: x over its root mean square; the second result is one over that."""
     x, out, rank = f.input(0), f.node.output[0], f.rank(f.input(0))
     if rank is None:
@@ -259,7 +259,7 @@ def _root_mean_square(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
-FORMS: Mapping[str, Callable[[_Fused], list[onnx.NodeProto] | None]] = {
+FORMS: Mapping[str, Callable[[FusedNode], list[onnx.NodeProto] | None]] = {
     "SimplifiedLayerNormalization": _root_mean_square,
     "FusedConv": _conv,
     "FusedGemm": _gemm,

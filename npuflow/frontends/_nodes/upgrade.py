@@ -11,6 +11,7 @@ import onnx
 from npuflow.base.errors import ModelError
 from npuflow.base.wording import first_line
 from npuflow.frontends._nodes.forms import rewritten
+from npuflow.frontends._nodes.linear_models import arithmetic
 from npuflow.frontends._nodes.microsoft import spelled
 from npuflow.frontends._nodes.recurrent import sequence_first
 from npuflow.ir.types import TensorType
@@ -64,7 +65,7 @@ def upgraded(
     """The node as one or more nodes of the newest opset that runs, and their opset."""
     target = max(newest_opset(), 21)
     if node.domain not in ("", "ai.onnx"):
-        plain = spelled(node, types, prefix)
+        plain = spelled(node, types, prefix) or arithmetic(node, types, prefix)
         return ([node], version) if plain is None else (plain, target)
     _upgrade_subgraphs(node, version, types, prefix)
     sequence = sequence_first(node, prefix)

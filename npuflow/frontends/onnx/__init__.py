@@ -38,15 +38,18 @@ class Onnx:
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends._nodes import ends
         from npuflow.frontends._nodes.build import NodeBuilder
+        from npuflow.frontends._nodes.linear_models import spread
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
 
         given = _source(source)
-        float_ = lifted(parse(given.data), given.tensors)
+        parsed = parse(given.data)
+        tables = spread(parsed)
+        float_ = lifted(parsed, given.tensors)
         model = float_.model
         names = {o for node in model.graph.node for o in node.output}
         builder = NodeBuilder({o.domain: o.version for o in model.opset_import}, names, given.tensors)
-        builder.notes += float_.notes
+        builder.notes += [*float_.notes, *tables]
         stored = _stored(model)
         declared = [i for i in model.graph.input if i.name not in stored or i.name in bindings.constants]
         made = [*(i.name for i in model.graph.input), *stored, *names]
@@ -88,12 +91,15 @@ class Onnx:
         import onnx
 
         from npuflow.frontends._nodes.inputs import fixed as held
+        from npuflow.frontends._nodes.linear_models import spread
         from npuflow.frontends.onnx.load import parse, whole
         from npuflow.frontends.onnx.quantized import lifted
 
         given = _source(source)
-        plain = lifted(parse(given.data), given.tensors)
-        if not (plain.changed or bindings.outputs or bindings.constants or given.tensors):
+        parsed = parse(given.data)
+        changed = bool(spread(parsed))
+        plain = lifted(parsed, given.tensors)
+        if not (changed or plain.changed or bindings.outputs or bindings.constants or given.tensors):
             return given.data
         model, fed = whole(plain.model, given.tensors, most)
         inputs = [i for i in model.graph.input if i.name not in bindings.constants]

@@ -1,11 +1,12 @@
 """Reads dynamically quantised products as float products with the codes of their weights.
-Ranges of activations are those of calibration.
+Ranges of activations are those of calibration. An LSTM's weights are read as the numbers that they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import numpy as np
 import onnx
 
 from npuflow.frontends._nodes.microsoft import MICROSOFT
@@ -14,6 +15,7 @@ from npuflow.onnx.nodes import captured
 
 _MAKER = "DynamicQuantizeLinear"
 _WHOLE = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
+_LAYER = "DynamicQuantizeLSTM"
 _FLOAT = 1  # onnx's number of the type
 
 
@@ -22,9 +24,9 @@ def settled(
 ) -> tuple[list[onnx.NodeProto], int]:
     """The nodes with such products spelled out, and how many those are; `outputs`: of the network.
 
-    Three forms, with constant weights: DynamicQuantizeMatMul; MatMulIntegerToFloat behind a
-    DynamicQuantizeLinear; MatMulInteger or ConvInteger behind one, with a Cast and the product of both scales
-    behind it, which onnxruntime's quantize_dynamic makes."""
+    Four forms, with constant weights: DynamicQuantizeMatMul and DynamicQuantizeLSTM; MatMulIntegerToFloat
+    behind a DynamicQuantizeLinear; MatMulInteger or ConvInteger behind one, with a Cast and the product of
+    both scales behind it, which onnxruntime's quantize_dynamic makes."""
     return _Settler(expander, list(nodes), outputs).result()
 
 
@@ -46,13 +48,15 @@ class _Settler:
         for node in self.nodes:
             if node.domain == MICROSOFT and node.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
                 made = self.fused(node)
+            elif node.domain == MICROSOFT and node.op_type == _LAYER:
+                made = self.layer(node)
             else:
                 made = self.spread(node) if node.op_type in _WHOLE else None
             if made is not None:
-                spelled[made[-1].output[0]] = made
+                spelled[_first(made[-1])] = made
         kept = []
         for node in self.nodes:
-            kept += spelled.get(node.output[0] if node.output else "", [node])
+            kept += spelled.get(_first(node), [node])
         return self.used(kept), len(spelled)
 
     def used(self, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
@@ -80,6 +84,26 @@ class _Settler:
                 return None
             x, scale, zero, bias = self.rounded[given[0]][0], given[3], given[5], given[6]
         return self.product(node, "MatMul", x, (weight, scale, zero), bias)
+
+    def layer(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """An LSTM whose weights [directions, inputs, 4 * hidden] are codes, with scales of directions or of
+        columns."""
+        given = [*node.input, *[""] * 12]
+        weights = []
+        for place, scale, zero in ((1, 8, 9), (2, 10, 11)):
+            names = [name for name in (given[place], given[scale], given[zero]) if name]
+            held = [self.expander.consts.get(name) for name in names]
+            if not given[scale] or any(array is None for array in held):
+                return None
+            codes, *params = (np.asarray(array, np.float32) for array in held)
+            factor, *origin = (p.reshape(len(codes), 1, -1) for p in params)
+            real = np.ascontiguousarray(((codes - sum(origin)) * factor).transpose(0, 2, 1))
+            weights.append(self.expander.constant(f"{_first(node)}:weight{place}", real))
+        made = onnx.helper.make_node("LSTM", [given[0], *weights, *given[3:8]], list(node.output), node.name)
+        made.attribute.extend(node.attribute)
+        while not made.input[-1]:
+            made.input.pop()
+        return [made]
 
     def spread(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Whole sums, a Cast, and a product with both scales, each read by the next only."""
@@ -131,6 +155,10 @@ class _Settler:
 
     def floats(self, cast: onnx.NodeProto) -> bool:
         return any(a.name == "to" and a.i == _FLOAT for a in cast.attribute)
+
+
+def _first(node: onnx.NodeProto) -> str:
+    return next((o for o in node.output if o), "")
 
 
 def _read(node: onnx.NodeProto) -> list[str]:

@@ -107,7 +107,7 @@ def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def external_files(path: Path) -> list[Path]:
     """Files beside the model that hold its tensors."""
-    model = _decode(path.read_bytes())
+    model = _decoded(path)[1]
     names = {
         e.value
         for t in _tensors(model)
@@ -118,9 +118,8 @@ def external_files(path: Path) -> list[Path]:
     return [path.parent / name for name in sorted(names)]
 
 
-def gather(path: Path) -> Source:
-    """The model's bytes, and the tensors of its graph that lie in other files; those
-    of subgraphs are read in."""
+def _decoded(path: Path) -> tuple[bytes, onnx.ModelProto]:
+    """The bytes of a file, and the model in them; errors name the file."""
     try:
         data = path.read_bytes()
     except OSError as fault:
@@ -128,7 +127,7 @@ def gather(path: Path) -> Source:
             f"{path.name} cannot be read", because=str(fault), code="NF-MODEL-001",
         ).at(file=str(path)) from fault
     try:
-        model = _decode(data)
+        return data, _decode(data)
     except ModelError as fault:
         raise ModelError(
             f'"{path.name}" is {fault.message}' if fault.message.startswith("not") else fault.message,
@@ -136,6 +135,12 @@ def gather(path: Path) -> Source:
             hint=fault.hint or "is the file whole? (a download cut short, or a pointer that git-lfs left)",
             code=fault.code,
         ).at(file=str(path)) from fault
+
+
+def gather(path: Path) -> Source:
+    """The model's bytes, and the tensors of its graph that lie in other files; those
+    of subgraphs are read in."""
+    data, model = _decoded(path)
     outside = [t for t in _tensors(model) if t.data_location == EXTERNAL]
     if not outside:
         return Source(data)

@@ -30,7 +30,8 @@ def judged(
     states: Collection[str] = (),
 ) -> Iterator[str]:
     """A sentence for everything that looks wrong. `count`: all calibration samples, of
-    which only some are profiled. `states`: inputs that begin a sequence with one value."""
+    which only some are profiled. `states`: inputs that the network itself makes. They begin a sequence with
+    one value, and neighbours in them need have nothing in common."""
     known = count if count is not None else max((one.samples for one in calibration.values()), default=0)
     if 0 < known < FEW:
         yield (
@@ -38,14 +39,20 @@ def judged(
             f"{FEW} to 512 are usual"
         )
     for name, profile in calibration.items():
-        one = replace(profile, constant=()) if name in states else profile
+        one, other = profile, (evaluation or {}).get(name)
+        if name in states:
+            one = _made(one)
+            other = None if other is None else _made(other)
         if not _state(one, calibration):
             yield from _alone(name, one, "calibration")
-        other = (evaluation or {}).get(name)
         if evaluation is not None and other is not None:
             if not _state(other, evaluation):
                 yield from _alone(name, other, "evaluation")
             yield from _beside(name, one, other)
+
+
+def _made(state: InputProfile) -> InputProfile:
+    return replace(state, constant=(), roughness=None)
 
 
 def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile]) -> Iterator[str]:

@@ -17,6 +17,7 @@ def label_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*") if p.suffix.lower() in (".csv", ".json"))
         hint = suggestion(path.name, [name for name in near if name != path.name])
+        hint = hint if path.suffix else f'label = "{path.name}" for labels in an array of the samples'
         message, because = not_a_file(path, path.name, "label file")
         raise DataError(message, because=because, hint=hint, code="NF-DATA-036")
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -86,8 +86,11 @@ def _holds_data(path: Path) -> bool:
     return is_data(path) or path.suffix.lower() in LISTS[:2]
 
 
-def proposal(text: str, base: Path, inputs: Mapping[str, TensorType]) -> SourceProposal:
-    """The [data] for the samples at `text`, a path as a recipe in folder `base` writes it."""
+def proposal(
+    text: str, base: Path, inputs: Mapping[str, TensorType], sequences: bool = False
+) -> SourceProposal:
+    """The [data] for the samples at `text`, a path as a recipe in folder `base` writes it. `sequences`: of a
+    network with states, so that a sample may have an axis of steps in front of an input's own."""
     source = Data(Location(text, base))
     files = [path for _, path, _ in paths(source)]
     pictures = [p for p in files if p.suffix.lower() in PICTURES]
@@ -102,7 +105,9 @@ def proposal(text: str, base: Path, inputs: Mapping[str, TensorType]) -> SourceP
         text = f"{text}/**/*." + (suffixes[0] if len(suffixes) == 1 else "{" + ",".join(suffixes) + "}")
         pictures, arrays = (chosen, []) if chosen is pictures else ([], chosen)
         assert folder.is_dir()
-    return _of_pictures(text, pictures, inputs) if pictures else _of_arrays(text, arrays, inputs)
+    if pictures:
+        return _of_pictures(text, pictures, inputs)
+    return _of_arrays(text, arrays, inputs, sequences)
 
 
 def sample_shapes(text: str, base: Path, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -170,8 +175,12 @@ def _sizes(files: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 # --- arrays
 
 
-def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType]) -> SourceProposal:
-    held = _headers(files)
+def _of_arrays(
+    text: str, files: Sequence[Path], inputs: Mapping[str, TensorType], sequences: bool
+) -> SourceProposal:
+    stored_as = held = _headers(files)
+    if sequences:
+        held = {name: _without_steps(header, inputs.values()) for name, header in held.items()}
     made: list[tuple[int, SourceProposal]] = []
     for rows in (True, False):
         chosen = _chosen(held, inputs, rows)
@@ -182,7 +191,9 @@ def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType
             continue
         found: dict[str, Sequence[Plain]] = {name: one for name, one in steps.items() if one is not None}
         samples = len(files) if not rows else held[next(iter(chosen.values()))][0][0] * len(files)
-        stored = {name: (_sample(held[source][0], rows), held[source][1]) for name, source in chosen.items()}
+        stored = {
+            name: (_sample(stored_as[source][0], rows), held[source][1]) for name, source in chosen.items()
+        }
         needed = _arrays_needed(chosen, held)
         proposed = SourceProposal(
             text, samples, rows, needed, steps=found, stored=stored, **_labels(files, held, chosen, rows)
@@ -202,6 +213,13 @@ def _headers(files: Sequence[Path]) -> dict[str, Header]:
         except DamagedData as damaged:
             fault = fault or damaged
     raise fault or DataError("there are no arrays", code="NF-DATA-046")
+
+
+def _without_steps(header: Header, kinds: Iterable[TensorType]) -> Header:
+    """Of an array of sequences [samples, steps, *input] what one of steps alone would be."""
+    shape, kind = header
+    steps = len(shape) > 2 and any(shape[2:] == want.shape for want in kinds)
+    return (shape[:1] + shape[2:], kind) if steps else header
 
 
 def _sample(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:

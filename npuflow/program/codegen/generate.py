@@ -301,8 +301,8 @@ def _host(graph: Graph, part: Segment, out: _Output) -> None:
         coded = node.outputs[0] if step.kind == "quantize" else node.inputs[0]
         quant = graph.values[coded].quant
         assert quant is not None
-        indices = [kept.below for kept in node.op.whole_numbers(graph.site(node)).values()]
-        known = {"rows": min(indices)} if indices else {}
+        (kept,) = node.op.whole_numbers(graph.site(node)).values() or (None,)
+        known = {} if kept is None else {"parts": list(kept.parts)} if kept.parts else {"rows": kept.below}
         ends = {"value": node.inputs[0], "out": node.outputs[0]}
         out.steps.append({"kind": step.kind, **ends, "quant": quant_meta(quant), **known})
 

@@ -9,7 +9,7 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
-from npuflow.quantise.scales import checked_rows
+from npuflow.quantise.indices import checked_rows, each_row
 from npuflow.whole.export_c.files import Sample
 from npuflow.whole.export_c.network import IntegerNetwork
 
@@ -30,9 +30,10 @@ def random_samples(
         for name, value in network.inputs:
             quant = value.quant
             assert quant is not None
-            low, high = quant.lo, quant.hi
+            low, high = np.array(quant.lo), np.array(quant.hi)
             if value.id in rows:
-                low, high = max(low, -rows[value.id]), min(high, rows[value.id] - 1)
+                most = each_row(rows[value.id], value.type.size).reshape(value.type.shape)
+                low, high = np.maximum(low, -most), np.minimum(high, most - 1)
             given[name] = rng.integers(low, high + 1, value.type.shape).astype(quant.dtype)
         drawn.append(given)
     found = [sample(network, numerics, given) for given in drawn[:interpreted]]
