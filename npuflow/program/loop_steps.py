@@ -7,7 +7,7 @@ stands in the round behind its own keeps the node of the round before, and count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,6 +64,29 @@ class LoopSteps:
             step = own["numbers"][k] + own["each"] * _gone_on(own, k, turn)
             found.append(LoopStep(own["loop"], step, own["numbers"][-1] + 1))
         return tuple(found)
+
+    def turns(
+        self, commands: Iterable[tuple[int, int]], place: Mapping[int, int]
+    ) -> Iterator[tuple[int, ...]]:
+        """Where each command's group comes as the rounds run, as a key to sort by: of each loop around it the
+        place where that begins and the step, then the group's own place. `commands`: core, and index among
+        all commands of it; `place`: of groups, by node."""
+        begins = [min((place[n] for step in row["nodes"] for n in step if n in place), default=-1)
+                  for row in self.rows]
+        for core, index in commands:
+            node = int(self.program.commands[core][index, 1])
+            around = zip(self._places.get(node, ()), self.of(core, index), strict=True)
+            yield (*(k for (row, _), one in around for k in (begins[row], one.step)), place[node])
+
+    @cached_property
+    def at_once(self) -> frozenset[int]:
+        """The nodes of loops that run at the same time, each on a core of its own."""
+        single = {row: own for row, one in enumerate(self.rows)
+                  for own in [[c for c, block in enumerate(one["blocks"]) if block is not None]]
+                  if len(own) == 1}
+        if len({core for (core,) in single.values()}) < 2:
+            return frozenset()
+        return frozenset(n for row in single for step in self.rows[row]["nodes"] for n in step)
 
     def block_at(self, core: int, at: int, size: int) -> Mapping[str, Any] | None:
         """The loop of whose rounds a block is that begins at a command and has so many in a round; None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,8 @@ def test_a_profile_has_loops_by_level_and_layers_over_all_steps(
     text = call(capfd, "profile", folder / "net.npu").out
     assert f'loop "walk": {OUTER} iterations, ' in text
     assert f'inner loop "{REFINE}": {OUTER} times {INNER} iterations, ' in text
+    (apart,) = (line for line in text.splitlines() if line.startswith("farthest apart: "))
+    assert re.search(r"\([+-]0\.\d%\)$", apart)
     lines = call(capfd, "profile", folder / "net.npu", "--loops", "--json").lines
     assert [line["loop"] for line in lines if line["event"] == "loop"] == [WALK, REFINE]
     steps = call(capfd, "profile", folder / "net.npu", "--steps", "--json").lines

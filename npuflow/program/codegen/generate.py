@@ -121,7 +121,8 @@ def generate(
         shown = _indexed(replace(part, rings=None), frames, plan, target, local, out)
     if shown is not None:
         out, time = shown
-    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops, frames))
+    planned = plan_meta(plan, time, loops, frames, schedule)
+    return _program(topology, target, name, out, frames, local, planned)
 
 
 def _indexed(
