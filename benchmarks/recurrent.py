@@ -3,13 +3,15 @@
     python benchmarks/recurrent.py [STEPS ...]
     python benchmarks/recurrent.py --where
     python benchmarks/recurrent.py --cores [--check]
+    python benchmarks/recurrent.py --nested [INNER ...]
     python benchmarks/recurrent.py --build OUT STEPS ... [--set KEY=VALUE ...]
 
 Seconds of processor time for the rewrites, the quantiser, the search and the code generator on edge-4t, with
 16 bits, and the program's commands. `--check` simulates each program too, and compares it with the integer
 reference. Writes its study when no steps are given. `--where` prints where the cycles of two LSTM(256) go,
 200 steps of 64 features and 8 bits: stretches of the clock, and what each engine is busy in them. `--cores`
-prints cycles of both directions of an LSTM on targets of several cores. `--build`
+prints cycles of both directions of an LSTM on targets of several cores. `--nested` prints the rows of nested
+loops that docs/explanation/loops.md has: an LSTM(4) in a Scan of 12 steps, on the tests' machine. `--build`
 prints rows of default builds of these two layers over STEPS steps: 48 samples that wander calibrate them, 16
 others are for the SQNR.
 """
@@ -267,6 +269,24 @@ def build(out: Path, steps: int, settings: list[str]) -> list[str]:
     return [str(steps), *columns(figures_of(events), spent), f"{held:,}", decibels]
 
 
+def nested(inner: int) -> Iterator[str]:
+    """A program that repeats both loops, and one with one of them written out: nodes, commands that are
+    stored, and cycles, which are the plan's and the clock's."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    from npuflow.report.profile import profile
+    from tests.frontends.test_nested_loops import layer_in_scan
+    from tests.networks.looped import program_of, quantised
+    from tests.program.test_repeats import TARGET
+
+    graph, _ = quantised(layer_in_scan("LSTM", 4, 12, inner), TARGET)
+    yield str(inner)
+    for both in (True, False):
+        program = program_of(graph, TARGET, nested=both, level=2)
+        words, cycles = program.stored or program.commands, profile(program).cycles
+        assert abs(program.meta["plan"]["cycles"] / cycles - 1) < 0.01
+        yield from (f"{n:,.0f}" for n in (len(program.meta["nodes"]), len(words[0]), cycles))
+
+
 def main() -> None:
     if "--build" in sys.argv:
         out, *words = sys.argv[sys.argv.index("--build") + 1 :]
@@ -282,6 +302,11 @@ def main() -> None:
     if "--cores" in sys.argv:
         for line in on_cores("--check" in sys.argv):
             print(line, flush=True)
+        return
+    if "--nested" in sys.argv:
+        print("| inner steps |" + " nodes | commands | cycles |" * 2, "| --- |" + " ---: |" * 6, sep="\n")
+        for word in sys.argv[sys.argv.index("--nested") + 1 :] or ("8", "12", "64", "256"):
+            print(f"| {' | '.join(nested(int(word)))} |", flush=True)
         return
     given = [int(a) for a in sys.argv[1:] if not a.startswith("-")]
     rows = []

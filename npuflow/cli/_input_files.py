@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,14 +16,15 @@ NUMBER = re.compile(r"%0?\d*d")
 
 
 def input_sets(
-    paths: Sequence[Path], inputs: int, folder: Path, note: Callable[[str], None] | None = None
+    paths: Sequence[Path], names: Sequence[str], folder: Path, note: Callable[[str], None] | None = None
 ) -> list[list[Path]]:
     """The files that are loaded together, set by set: each set has every input, for one sample or more.
-    `folder` takes what comes from standard input; `note` is given what of it is left out."""
-    groups = [files_of(path, folder, note) for path in paths]
-    if all(len(group) == 1 for group in groups) and len(groups) <= max(1, inputs):
-        return [[group[0] for group in groups]]
+    `names`: of the inputs; `folder` takes what comes from standard input; `note` is given what of it is left
+    out."""
+    groups, inputs = [files_of(path, folder, note) for path in paths], len(names)
     flat = [file for group in groups for file in group]
+    if len(flat) == len(groups) <= max(1, inputs) and not _repeated(flat, names):
+        return [flat]
     if inputs <= 1 or all(file.suffix == ".npz" for file in flat):
         return [[file] for file in flat]
     counts = {len(group) for group in groups}
@@ -35,6 +37,21 @@ def input_sets(
             code="NF-USAGE-079",
         )
     return [list(files) for files in zip(*groups, strict=True)]
+
+
+def _repeated(files: Sequence[Path], names: Sequence[str]) -> bool:
+    """Whether several npz files hold the same input: then each is a sample, or more, of its own."""
+    held = [name for file in files if file.suffix == ".npz" for name in _arrays(file) if name in names]
+    return len(files) > 1 and len(held) > len(set(held)) and all(file.suffix == ".npz" for file in files)
+
+
+def _arrays(path: Path) -> set[str]:
+    """The names of an npz file's arrays; none of a damaged one, of which its reader tells."""
+    try:
+        with zipfile.ZipFile(path) as held:
+            return {name.removesuffix(".npy") for name in held.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return set()
 
 
 def files_of(path: Path, folder: Path, note: Callable[[str], None] | None = None) -> list[Path]:

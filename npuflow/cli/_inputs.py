@@ -47,7 +47,7 @@ def load_inputs(
         if port.name not in arrays:
             raise DataError(
                 f'no data for the input "{port.name}"',
-                because=f"given: {', '.join(arrays) or 'nothing'}",
+                because=f"given: {', '.join(arrays) or 'nothing'}, in {', '.join(map(str, paths))}",
                 hint=_order(ports),
                 code="NF-DATA-012",
             )

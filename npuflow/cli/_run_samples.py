@@ -25,7 +25,7 @@ def run_samples(
     """The outputs of every sample, and whether there may be several. Files are read as they are needed.
     `note` is given what is done to pictures, and what of standard input is left out."""
     with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
-        sets = input_sets(paths, len(model.ports), Path(folder), note)
+        sets = input_sets(paths, [port.name for port in model.ports], Path(folder), note)
         if note is not None and (text := _of_pictures(sets, preparation)):
             note(text)
         outputs: list[dict[str, Array]] = []
@@ -48,7 +48,7 @@ def every_sample(
     from npuflow.cli._inputs import PICTURES, load_inputs
 
     with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
-        sets = input_sets(paths, len(ports), Path(folder), note)
+        sets = input_sets(paths, [port.name for port in ports], Path(folder), note)
         if not pictures and any(file.suffix.lower() in PICTURES for files in sets for file in files):
             raise UsageError(
                 "--channels-last is for arrays",

@@ -7,7 +7,7 @@ stands in the round behind its own keeps the node of the round before, and count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,6 +64,83 @@ class LoopSteps:
             step = own["numbers"][k] + own["each"] * _gone_on(own, k, turn)
             found.append(LoopStep(own["loop"], step, own["numbers"][-1] + 1))
         return tuple(found)
+
+    def turns(
+        self, commands: Iterable[tuple[int, int]], place: Mapping[int, int]
+    ) -> Iterator[tuple[int, ...]]:
+        """Where each command's group comes as the rounds run, as a key to sort by: of each loop around it the
+        place where that begins and the step, then the group's own place. `commands`: core, and index among
+        all commands of it; `place`: of groups, by node."""
+        begins = [min((place[n] for step in row["nodes"] for n in step if n in place), default=-1)
+                  for row in self.rows]
+        for core, index in commands:
+            node = int(self.program.commands[core][index, 1])
+            around = zip(self._places.get(node, ()), self.of(core, index), strict=True)
+            yield (*(k for (row, _), one in around for k in (begins[row], one.step)), place[node])
+
+    @cached_property
+    def _makers(self) -> dict[str, int]:
+        """By value the node that makes it, in the order of the network."""
+        nodes = enumerate(self.program.meta["nodes"])
+        return {name: n for n, node in nodes for name in node.get("outputs", ())}
+
+    def made(self, value: str) -> tuple[int, tuple[LoopStep, ...]] | None:
+        """The node that makes a value, and the steps that this is of; None of one that no node makes. Of the
+        rounds behind the second one the node is that of the second."""
+        name, steps = self._in_file(value)
+        if name not in self._makers:
+            return None
+        node, found = self._makers[name], list[LoopStep]()
+        for row, k in self._places.get(node, ()):
+            own = self.rows[row]
+            step = steps.get(row, own["numbers"][k])
+            found.append(LoopStep(own["loop"], step, own["numbers"][-1] + 1))
+        return node, tuple(found)
+
+    def in_order(self, values: Iterable[str]) -> list[str]:
+        """Values in the order of the network, in front of all those that no node makes. What only the last
+        rounds of a loop leave stands behind its second round."""
+        place = {name: at for at, name in enumerate(self._makers)}
+
+        def key(value: str) -> tuple[int, int, int]:
+            name, steps = self._in_file(value)
+            if not steps:
+                return place.get(name, -1), 0, 0
+            row, step = next(iter(steps.items()))
+            nodes = (self.program.meta["nodes"][n] for n in self.rows[row]["nodes"][-2])
+            return max(place[o] for node in nodes for o in node["outputs"]), step, place[name]
+
+        return sorted(values, key=key)
+
+    def _in_file(self, value: str) -> tuple[str, Mapping[int, int]]:
+        """The name of a value, or of the same value in second rounds where only those have nodes; and the
+        steps that it is of in place of those, by row, that of the outer loop first."""
+        for name, steps in self._alike(value):
+            around = self._places.get(self._makers.get(name, -1), ())
+            if name in self._makers and steps.keys() <= {row for row, _ in around}:
+                return name, steps
+        return value, {}
+
+    def _alike(self, value: str) -> Iterator[tuple[str, Mapping[int, int]]]:
+        """A value's name, and those that it may have in second rounds."""
+        yield value, {}
+        inner = [(row, own) for row, own in enumerate(self.rows) if "outer" in own]
+        found = [(name, {row: step}) for row, own in enumerate(self.rows) if "outer" not in own
+                 for name, step in _in_second_round(value, own, -1)]
+        yield from found
+        for before, steps in [*found, (value, {})]:
+            yield from ((name, steps | {row: step}) for row, own in inner
+                        for name, step in _in_second_round(before, own, -2))
+
+    @cached_property
+    def at_once(self) -> frozenset[int]:
+        """The nodes of loops that run at the same time, each on a core of its own."""
+        single = {row: own for row, one in enumerate(self.rows)
+                  for own in [[c for c, block in enumerate(one["blocks"]) if block is not None]]
+                  if len(own) == 1}
+        if len({core for (core,) in single.values()}) < 2:
+            return frozenset()
+        return frozenset(n for row in single for step in self.rows[row]["nodes"] for n in step)
 
     def block_at(self, core: int, at: int, size: int) -> Mapping[str, Any] | None:
         """The loop of whose rounds a block is that begins at a command and has so many in a round; None:
@@ -142,6 +219,16 @@ def _size(every: Sequence[Command], first: int, end: int) -> int:
 def _rounds(repeat: Command) -> int:
     """How often a block runs, the most."""
     return 1 if repeat.number("late") == INDEXED else repeat.number("count")
+
+
+def _in_second_round(value: str, own: Mapping[str, Any], at: int) -> Iterator[tuple[str, int]]:
+    """The name of a value of a later round in the second one, and its step; `at`: where its name has that."""
+    parts, numbers, each = value.split("@"), own["numbers"], own["each"]
+    if len(parts) > -at and parts[at].isdecimal():
+        step, first = int(parts[at]), numbers[-1 - each]
+        if first + each <= step < numbers[-1]:
+            parts[at] = str(first + (step - first) % each)
+            yield "@".join(parts), step
 
 
 def _turn(own: Mapping[str, Any], core: int, at: int) -> tuple[int, int]:

@@ -18,17 +18,10 @@ from npuflow.hw.target import Memory
 from npuflow.ir.space import Box, Interval
 from npuflow.schedule.accesses import Latest, LocalAccesses
 from npuflow.schedule.banks import NOTHING, Banks, Shares
-from npuflow.schedule.jobs import (
-    NO_BOX,
-    Barrier,
-    ConstantShare,
-    Job,
-    Outside,
-    Phase,
-    Queues,
-    Schedule,
-)
+from npuflow.schedule.jobs import NO_BOX, Barrier, ConstantShare, Job, Outside, Phase, Queues, Schedule
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.nested import RolledLoop
+from npuflow.schedule.round_waits import wait_alike
 
 ANY = (-(1 << 60), 1 << 60)
 LOOKED = 256                              # stored boxes that are looked through at once, from the last on
@@ -277,15 +270,15 @@ def is_inside(job: Job, memory: Memory) -> bool:
     return job.outside is not None and job.outside.span[1] <= memory.shared_bytes
 
 
-def time_of(schedule: Schedule, machine: Machine) -> ScheduleTime:
-    """Segment after segment; the host comes between."""
+def time_of(schedule: Schedule, machine: Machine, loops: Sequence[RolledLoop] = ()) -> ScheduleTime:
+    """Segment after segment; the host comes between. Of `loops` the jobs of both rounds wait alike."""
     clock, segment = _Clock(machine, schedule.groups, schedule.whole), -1
     for phase in schedule.phases:
         if phase.segment != segment:
-            clock.table.run()
+            clock.run(loops)
             segment = phase.segment
         clock.add(phase)
-    cycles = clock.table.run()
+    cycles = clock.run(loops)
     ends = [0.0] * schedule.groups
     for group, end in zip(clock.groups, clock.table.end, strict=True):
         if end > ends[group]:
@@ -330,6 +323,12 @@ class _Clock:
             self.table.join([first + n for n in together])
             for n in together[1:]:                # the bytes move once
                 self._spend_bus(phase.jobs[n], -1)
+
+    def run(self, loops: Sequence[RolledLoop]) -> float:
+        table = self.table
+        if loops:
+            wait_alike(table.after, table.queue, self.groups, loops, table.done, table.width)
+        return table.run()
 
     def _add(self, job: Job) -> None:
         core, queue, table, after = self.cores[job.core], job.queue, self.table, Latest()

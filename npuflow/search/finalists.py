@@ -66,7 +66,7 @@ def scheduled(
     schedule = schedule_of(frames, local, machine, places(topology, frames))
     if not alike(schedule, loops):
         return None
-    found = time_of(schedule, machine)
+    found = time_of(schedule, machine, loops)
     works = [max(t.array, t.vector) for t in found.terms]
     starved = frozenset(
         g for g, (span, work) in enumerate(zip(found.spans, works, strict=True))
@@ -87,8 +87,8 @@ def time_by_group(
 ) -> ScheduleTime:
     """The schedule time of a plan, group by group. A TargetError where local memory cannot hold it."""
     machine = _as_generated(machine)
-    frames, local, _ = _placed(finalist, topology, machine, allocation)
-    return time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
+    frames, local, loops = _placed(finalist, topology, machine, allocation)
+    return time_of(schedule_of(frames, local, machine, places(topology, frames)), machine, loops)
 
 
 def _as_generated(machine: Machine) -> Machine:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ from commandline import Ran
 
 from npuflow.cli import main
 from npuflow.program.container import Program, load_program
+from npuflow.program.loop_steps import LoopSteps, said
 from npuflow.report.profile import loops
 from npuflow.report.profile import profile as measure
 from tests.frontends.test_nested_loops import loop_in_scan, scan_in_scan
@@ -96,12 +100,45 @@ def test_a_profile_has_loops_by_level_and_layers_over_all_steps(
     text = call(capfd, "profile", folder / "net.npu").out
     assert f'loop "walk": {OUTER} iterations, ' in text
     assert f'inner loop "{REFINE}": {OUTER} times {INNER} iterations, ' in text
+    (apart,) = (line for line in text.splitlines() if line.startswith("farthest apart: "))
+    assert re.search(r"\([+-]0\.\d%\)$", apart)
     lines = call(capfd, "profile", folder / "net.npu", "--loops", "--json").lines
     assert [line["loop"] for line in lines if line["event"] == "loop"] == [WALK, REFINE]
     steps = call(capfd, "profile", folder / "net.npu", "--steps", "--json").lines
     assert len(steps) - 1 == len(every)
     commands = call(capfd, "profile", folder / "net.npu", "--commands", "--json").lines
     assert any(line.get("iteration") == f"{WALK} 7, {REFINE} 4" for line in commands)
+
+
+def test_golden_tensors_have_their_layer_their_iteration_and_their_step(
+    folder: Path, program: Program
+) -> None:
+    """As the commands say that leave them in local memory; also values that only the last round leaves."""
+    rows = json.loads((folder / "golden" / "golden.json").read_text())["tensors"]
+    by_name, known = {row["name"]: row for row in rows}, LoopSteps(program)
+    assert not [row["name"] for row in rows if row["layer"] == "input"]
+    for core, taps in enumerate(program.taps.cores):
+        for tap in taps:
+            steps = known.of(core, tap.command)
+            assert by_name[tap.value]["loops"] == [asdict(one) for one in steps]
+            assert by_name[tap.value]["loop"] == said(steps)
+    later = by_name["v2@9@10"]
+    assert "v2@9@10" not in program.taps.values and later["layer"] == by_name["v2@1@0"]["layer"]
+    assert later["loop"] == (
+        f'iteration 10 (of 0 to 11) of loop "walk", step 9 (of 0 to 10) of inner loop "{REFINE}"'
+    )
+    whole = next(row for row in rows if row["name"].startswith("y") and row["shape"][0] == OUTER)
+    assert (whole["loops"], whole["loop"]) == ([], "")
+    both = [tuple(one["step"] for one in row["loops"]) for row in rows if len(row["loops"]) == 2]
+    assert len(both) > 100 and both == sorted(both)
+
+
+def test_verify_names_the_layer_of_what_the_last_round_leaves(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["verify", folder / "net.npu", folder / "golden", "--dump"]
+    ran = call(capfd, *words, changed(folder, "v2@9@10", 1))
+    assert 'first difference: "v2@9@10", made by walk/refine/v2 (Tanh): 1 of' in ran.out
 
 
 def changed(folder: Path, name: str, at: int) -> Path:
@@ -139,6 +176,10 @@ def test_compare_names_the_iteration_and_the_step(
     assert ran.code == 1
     step = f'step 6 (of 0 to 10) of inner loop "{REFINE}"'
     assert f'loop     iteration 2 (of 0 to 11) of loop "walk", {step}' in ran.out
+    with np.load(changed(folder, "v2@9@10", 1)) as held:
+        np.savez(folder / "two.npz", **{name: array[0] for name, array in held.items()})
+    later = call(capfd, *words[:2], folder / "two.npz", *words[3:])
+    assert "walk/refine/v2 (Tanh)" in later.out and "iteration 10 (of 0 to 11)" in later.out
     (line,) = call(capfd, *words, "--json").lines
     assert [(one["loop"], one["step"]) for one in line["loops"]] == [(WALK, 2), (REFINE, 6)]
 

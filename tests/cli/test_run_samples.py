@@ -86,7 +86,15 @@ def test_several_inputs_take_a_folder_each_or_npz_files(frames: Path, tmp_path: 
     for i in range(2):
         np.savez(packed / f"{i}.npz", x=np.array([[i, 1.0]], np.float32), y=np.array([[5.0]], np.float32))
     assert results(Sums(X, Y), packed) == [6, 7]
-    single = input_sets([frames / "f1.npy", other / "0.npy"], 2, tmp_path)
+    assert results(Sums(X, Y), packed / "0.npz", packed / "1.npz") == [6, 7]
+    for name in ("x", "y"):
+        np.savez(tmp_path / f"{name}.npz", **{name: np.ones((1, 1 + (name == "x")), np.float32)}, note=[1])
+    parts = [tmp_path / "x.npz", tmp_path / "y.npz"]
+    assert results(Sums(X, Y), *parts) == [3]
+    with pytest.raises(DataError, match='no data for the input "y"') as raised:
+        results(Sums(X, Y), packed / "0.npz", parts[0])
+    assert str(parts[0]) in raised.value.because
+    single = input_sets([frames / "f1.npy", other / "0.npy"], ("x", "y"), tmp_path)
     assert single == [[frames / "f1.npy", other / "0.npy"]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from npuflow.base.digest import bytes_digest, digest_array
 from npuflow.base.errors import DataError
 from npuflow.input.data.array import UNREADABLE, unreadable
 from npuflow.program.container import Program
+from npuflow.program.loop_steps import LoopStep, LoopSteps, said
 
 Array = npt.NDArray[Any]
 MANIFEST, TENSORS = "golden.json", "golden.npz"
@@ -37,19 +38,21 @@ class Golden:
 
 def golden_of(program: Program, outputs: Sequence[Mapping[str, Array]]) -> Golden:
     """From dumps of a runner, one a sample."""
-    order: dict[str, str] = {}
-    for node in program.meta["nodes"]:
-        for name in node.get("outputs", ()):
-            order[name] = f"{node['name']} ({node.get('op', '?')})"
-    entries = {**program.meta["values"], **dict.fromkeys(program.taps.values)}
-    names = [n for n in entries if n not in order] + [n for n in order if n in entries]
+    steps = LoopSteps(program)
+    names = steps.in_order({**program.meta["values"], **dict.fromkeys(program.taps.values)})
     tensors = {n: np.stack([np.asarray(one[n]) for one in outputs]) for n in names if n in outputs[0]}
     files: dict[str, str] = {}
     for number, name in enumerate(tensors):
         files[name] = f"{number:04d}_{re.sub(r'[^A-Za-z0-9]+', '_', name)}"
-    return Golden(
-        bytes_digest(program.to_bytes()), tensors, {n: order.get(n, "input") for n in tensors}, files
-    )
+    layers = {name: _layer(program, steps.made(name)) for name in tensors}
+    return Golden(bytes_digest(program.to_bytes()), tensors, layers, files)
+
+
+def _layer(program: Program, made: tuple[int, tuple[LoopStep, ...]] | None) -> str:
+    if made is None:
+        return "input"
+    node = program.meta["nodes"][made[0]]
+    return f"{node['name']} ({node.get('op', '?')})"
 
 
 def quants_of(program: Program) -> dict[str, Mapping[str, Any]]:
@@ -60,14 +63,18 @@ def quants_of(program: Program) -> dict[str, Mapping[str, Any]]:
 
 
 def save(golden: Golden, program: Program, folder: Path) -> None:
-    """golden.npz with the tensors, golden.json with digests, layers, shapes, scales and addresses."""
+    """golden.npz with the tensors, golden.json with digests, layers, steps of loops, shapes, scales and
+    addresses."""
     folder.mkdir(parents=True, exist_ok=True)
-    values, quants = program.meta["values"], quants_of(program)
+    values, quants, known = program.meta["values"], quants_of(program), LoopSteps(program)
+    steps = {name: made[1] if (made := known.made(name)) else () for name in golden.tensors}
     rows = [
         {
             "name": name,
             "file": golden.files[name],
             "layer": golden.layers[name],
+            "loop": said(steps[name]),
+            "loops": [asdict(one) for one in steps[name]],
             "shape": list(array.shape[1:]),
             "dtype": array.dtype.name,
             **{key: quants.get(name, {}).get(key) for key in ("scale", "zero_point")},

@@ -112,7 +112,7 @@ def generate(
     local, loops = place_local(frames, plan.kept, machine, plan.allocation, plan.early, plan.ahead)
     part = valid_part(topology) if indexed and not loops else None
     data = _data(topology, plan, frames, loops, part)
-    local, schedule, time = _scheduled(frames, local, machine, data[0])
+    local, schedule, time = _scheduled(frames, local, machine, data[0], loops)
     cores = _cores(topology, target, ConstPool(target.memory.burst), data)
     out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
     _commands(graph, schedule, out)
@@ -121,7 +121,8 @@ def generate(
         shown = _indexed(replace(part, rings=None), frames, plan, target, local, out)
     if shown is not None:
         out, time = shown
-    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops, frames))
+    planned = plan_meta(plan, time, loops, frames, schedule)
+    return _program(topology, target, name, out, frames, local, planned)
 
 
 def _indexed(
@@ -232,13 +233,13 @@ def _lengths(graph: Graph, data: DataStorage) -> dict[str, tuple[int, int]]:
 
 
 def _scheduled(
-    frames: Sequence[Frame], local: Local, machine: Machine, data: DataStorage
+    frames: Sequence[Frame], local: Local, machine: Machine, data: DataStorage, loops: Sequence[RolledLoop]
 ) -> tuple[Local, Schedule, ScheduleTime]:
     """The jobs and their time. Where banks have ports, what lies in one bank is set apart
     if that makes it no slower."""
     places = data.places()
     schedule = schedule_of(frames, local, machine, places)
-    time = time_of(schedule, machine)
+    time = time_of(schedule, machine, loops)
     if machine.memory.bank_ports and not (frames and frames[0].topology.graph.rolls):
         moved = set_apart(local, frames, machine)
         other = schedule_of(frames, moved, machine, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -16,6 +16,7 @@ from npuflow.program.codegen.data import DataStorage
 from npuflow.schedule.apart import cycles_of_rounds
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Frame
+from npuflow.schedule.jobs import ConstantShare, Schedule
 from npuflow.schedule.nested import RolledLoop, runs_of, twins_together
 from npuflow.schedule.time import CycleBreakdown, ScheduleTime
 from npuflow.search.plan import TilingPlan
@@ -27,7 +28,8 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def plan_meta(
-    plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop], frames: Sequence[Frame]
+    plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop], frames: Sequence[Frame],
+    schedule: Schedule,
 ) -> dict[str, Any]:
     """What the schedule takes, for profiles and for the comparison with the clock;
     `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
@@ -35,6 +37,10 @@ def plan_meta(
     for g, twin in twins_together(loops).items():
         spans[twin] += runs[g] * time.spans[g]
         terms[twin] = _sum(terms[twin], time.terms[g], runs[g])
+    for g, reader, spent in _early(schedule, frames) if loops else ():
+        # the clock knows a load by the layer that it is for
+        home, times = twins_together(loops).get(g, g), runs.get(g, 1)
+        terms[home], terms[reader] = _sum(terms[home], spent, -times), _sum(terms[reader], spent, times)
     return {
         "groups": [
             {
@@ -64,6 +70,20 @@ def plan_meta(
         "bound_alone": plan.bounds.alone,
         "roofline": plan.bounds.roofline,
     }
+
+
+def _early(
+    schedule: Schedule, frames: Sequence[Frame]
+) -> Iterator[tuple[int, int, CycleBreakdown]]:
+    """Loads of constants that the rounds of a loop make for layers behind it: the group in which each comes,
+    the one that it is for, and what it takes."""
+    groups = {n: g for g, frame in enumerate(frames) for n in frame.group.nodes}
+    for job in (job for phase in schedule.phases for job in phase.jobs):
+        if isinstance(job.what, ConstantShare) and (reader := groups[job.node]) != job.group:
+            wide = frames[reader].topology.machine.memory.external_bandwidth
+            yield job.group, reader, CycleBreakdown(
+                set_up=job.cycles, bus=job.bytes / wide, bytes=job.bytes
+            )
 
 
 def _sum(one: CycleBreakdown, other: CycleBreakdown, times: int) -> CycleBreakdown:

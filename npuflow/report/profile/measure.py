@@ -18,6 +18,7 @@ from npuflow.hw.region import LOCAL
 from npuflow.place.host import HostWork
 from npuflow.program.access import regions
 from npuflow.program.container import Program, instances_of
+from npuflow.program.loop_steps import LoopSteps
 from npuflow.program.order import Order, order_of
 from npuflow.report.profile.energy import CountedWork, columns, work_of
 from npuflow.report.profile.path import critical_path
@@ -171,13 +172,27 @@ class Profile:
 
     @cached_property
     def _layers(self) -> list[Row]:
-        rows, before = [], 0.0
-        for members, scheduled in self.groups:
-            index = np.flatnonzero(np.isin(self.nodes, members))
-            end = float(self.timeline.end[index].max())
-            cycles, before = max(0.0, end - before), max(before, end)
-            rows.append(self._layer(members, index, cycles, scheduled))
-        return rows
+        spans = self._spans
+        return [
+            self._layer(members, np.flatnonzero(np.isin(self.nodes, members)), spans[number], scheduled)
+            for number, (members, scheduled) in enumerate(self.groups)
+        ]
+
+    @property
+    def _spans(self) -> list[float]:
+        """Per group the cycles from the end of what came before to its own end; of groups of a loop in all
+        rounds together, each behind the one before it."""
+        place = {node: number for number, (members, _) in enumerate(self.groups) for node in members}
+        own = np.flatnonzero(np.isin(self.nodes, list(place))).tolist()
+        turns = LoopSteps(self.program).turns([self.order.sequence[i] for i in own], place)
+        ends: dict[tuple[int, ...], float] = {}
+        for i, turn in zip(own, turns, strict=True):
+            ends[turn] = max(ends.get(turn, 0.0), float(self.timeline.end[i]))
+        spans, before = [0.0] * len(self.groups), 0.0
+        for turn, end in sorted(ends.items()):
+            spans[turn[-1]] += max(0.0, end - before)
+            before = max(before, end)
+        return spans
 
     def operators(self) -> list[Row]:
         """One row per node of the source model, also inside groups; its cycles are

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from npuflow.program.loop_steps import LoopSteps
 from npuflow.report.profile.measure import TERMS, Profile
 
 TERM_BAR, TOTAL_BAR, GROUP_BAR = 0.02, 0.02, 0.05
@@ -55,13 +56,14 @@ def compare(found: Profile, form: str = "schedule") -> tuple[CycleComparison, ..
 
 def worst_groups(found: Profile, most: int = 5) -> tuple[CycleComparison, ...]:
     """Groups whose schedule time is farthest from the clock: by the sum of their engines' terms, and by the
-    cycles that they add to the program where these are more than a trifle."""
-    rows, floor = [], SMALL * found.cycles
+    cycles that they add to the program where these are more than a trifle. Loops that run at the same time
+    add them together: which group ends a cycle depends on the other loop."""
+    rows, floor, at_once = [], SMALL * found.cycles, LoopSteps(found.program).at_once
     for row in found.layers():
         if row["schedule_terms"]:
             clock, scheduled = (sum(row[key].values()) for key in ("terms", "schedule_terms"))
             rows.append(CycleComparison(f"terms of {row['name']}", clock, scheduled, GROUP_BAR))
-            if max(row["cycles"], row["schedule"]) > floor:
+            if max(row["cycles"], row["schedule"]) > floor and at_once.isdisjoint(row["nodes"]):
                 name = f"cycles of {row['name']}"
                 rows.append(CycleComparison(name, row["cycles"], row["schedule"], GROUP_BAR))
     return tuple(sorted(rows, key=lambda c: -abs(c.error))[:most])
