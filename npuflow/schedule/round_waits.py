@@ -1,4 +1,4 @@
-"""What jobs of a loop's rounds wait for: in both rounds for what either does, as commands of a block do.
+"""What jobs of both rounds of a loop wait for: for what either does, as commands of a block.
 
 A file has one round, whose waits hold for all of them. So a job of the first round also waits for what its
 twin of the second waits for, as many jobs of that queue behind the beginning of its round, and the other way
