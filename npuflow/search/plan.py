@@ -263,8 +263,9 @@ class Contest:
         )
 
     def _under_loops(self, found: Finalist) -> None:
-        """The same plan whose loops load constants of what follows them."""
-        if self.topology.graph.rolls and not found.early:
+        """The same plan whose loops load constants of what follows them. None does whose number of rounds is
+        read."""
+        if not found.early and any(roll.counted is None for roll in self.topology.graph.rolls):
             self.offer([replace(found, origin=f"{found.origin}, under loops", early=True)])
 
     def beside(self, fusers: Sequence[Fuser], how: str) -> Finalist | None:

@@ -274,6 +274,17 @@ def _changed(reading: Reading, change: Callable[[Graph], Graph], key: str) -> Re
     return replace(reading, graph=graph, stated=stated)
 
 
+def only_arrays(graph: Graph) -> None:
+    """A ModelError for an output that is a sequence or a map, which no program gives. Text is an array."""
+    for name in graph.outputs:
+        kind = graph.type(name).dtype
+        if kind.startswith(("sequence", "map", "optional")):
+            raise ModelError(
+                f'the output "{name}" is no array', because=f"it is of the type {kind}",
+                hint="[model] outputs = [...] with the names of tensors in front of it", code="NF-MODEL-554",
+            ).at(key="model.outputs")
+
+
 def batched(reading: Reading, batch: int) -> Reading:
     """What was read, for so many samples at once; 0: as it is."""
     if not batch:
@@ -293,6 +304,7 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
     """The model with these sizes, cut and with state as the recipe says."""
     name, reader, source = gathered(address(model.path, path))
     reading = reader.read(source, bindings)
+    only_arrays(reading.graph)
     for dim, (least, most) in model.ranges.items():
         def at(count: int, dim: str = dim) -> Graph:
             return reader.read(source, replace(bindings, dims={**bindings.dims, dim: count})).graph

@@ -67,7 +67,6 @@ def outputs(
     found += without_end(builder.bounds)
     wanted = bindings.outputs or tuple(own)
     found += absent(wanted, list(builder.values), "value", "outputs")
-    found += no_arrays(builder, wanted)
     if found:
         raise together(found)
     return wanted
@@ -103,18 +102,6 @@ def absent(
             )
             fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
             yield fault
-
-
-def no_arrays(builder: NodeBuilder, wanted: Sequence[str]) -> Iterator[NpuflowError]:
-    """Outputs that are no arrays: sequences and maps. Arrays of text are some."""
-    for name in wanted:
-        kind = builder.type(name).dtype if name in builder.values else ""
-        if kind.startswith(("sequence", "map", "optional")):
-            fault = ModelError(
-                f'the output "{name}" is no array', because=f"it is of the type {kind}",
-                hint="[model] outputs = [...] with the names of tensors in front of it", code="NF-MODEL-554",
-            )
-            yield fault.at(key=dotted(("model", "outputs")))
 
 
 def without_end(bounds: StepBounds) -> Iterator[NpuflowError]:
