@@ -160,13 +160,13 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> ReadSide:
             if name.endswith(REAL):  # what the source model calls by the name of the integers
                 side.real[name.removesuffix(REAL)] = array
     side.order += [entry["name"] for entry in program.meta["inputs"]]
-    steps, nodes = LoopSteps(program), program.meta["nodes"]
-    every = [*quants, *(name for node in nodes for name in node.get("outputs", ()))]
+    steps = LoopSteps(program)
+    every = [*quants, *(name for node in program.meta["nodes"] for name in node.get("outputs", ()))]
     for name in steps.in_order(dict.fromkeys(every)):
-        if (made := steps.made(name)) is not None:
+        if layer := steps.layer(name):
             for one in (name, name.removesuffix(REAL)):
                 side.order.append(one)
-                side.layers.setdefault(one, f"{nodes[made[0]]['name']} ({nodes[made[0]].get('op', '?')})")
+                side.layers.setdefault(one, layer)
     return side
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -41,17 +40,12 @@ def input_sets(
 
 def _repeated(files: Sequence[Path], names: Sequence[str]) -> bool:
     """Whether several npz files hold the same input: then each is a sample, or more, of its own."""
-    held = [name for file in files if file.suffix == ".npz" for name in _arrays(file) if name in names]
-    return len(files) > 1 and len(held) > len(set(held)) and all(file.suffix == ".npz" for file in files)
+    from npuflow.input.data.array import headers
 
-
-def _arrays(path: Path) -> set[str]:
-    """The names of an npz file's arrays; none of a damaged one, of which its reader tells."""
-    try:
-        with zipfile.ZipFile(path) as held:
-            return {name.removesuffix(".npy") for name in held.namelist()}
-    except (OSError, zipfile.BadZipFile):
-        return set()
+    if len(files) < 2 or any(file.suffix != ".npz" for file in files):
+        return False
+    held = [name for file in files for name in headers(file) if name in names]
+    return len(held) > len(set(held))
 
 
 def files_of(path: Path, folder: Path, note: Callable[[str], None] | None = None) -> list[Path]:

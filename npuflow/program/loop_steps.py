@@ -97,6 +97,12 @@ class LoopSteps:
             found.append(LoopStep(own["loop"], step, own["numbers"][-1] + 1))
         return node, tuple(found)
 
+    def layer(self, value: str) -> str:
+        """The name and operator of the node that makes a value; "" of one that no node makes."""
+        made = self.made(value)
+        node = self.program.meta["nodes"][made[0]] if made is not None else None
+        return "" if node is None else f"{node['name']} ({node.get('op', '?')})"
+
     def in_order(self, values: Iterable[str]) -> list[str]:
         """Values in the order of the network, in front of all those that no node makes. What only the last
         rounds of a loop leave stands behind its second round."""

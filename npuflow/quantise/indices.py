@@ -22,8 +22,8 @@ def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, WholeNumbers
     for node in reversed(chosen):
         for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
             if kept.checked:
-                size = graph.type(value_id).size
-                np.minimum.at(_of(found, graph, value_id), np.arange(size), each_row(kept, size))
+                own = _of(found, graph, value_id)
+                np.minimum(own, each_row(kept, own.size), out=own)
         if node.op.moves_data and node.op.shares_scale and any(o in found for o in node.outputs):
             _moved(found, graph, node)
     return {v: _as_numbers(rows) for v, rows in found.items() if (rows != _NONE).any()}
@@ -42,11 +42,12 @@ def _moved(found: dict[str, _Rows], graph: Graph, node: Node) -> None:
         return
     if not moves:                                        # the result is the operand's bytes
         for rows in (found[o] for o in node.outputs if o in found):
-            np.minimum.at(_of(found, graph, node.inputs[0]), np.arange(len(rows)), rows)
+            own = _of(found, graph, node.inputs[0])
+            np.minimum(own, rows, out=own)
     for move in moves:
-        own = found.get(node.outputs[move.output])
-        if own is not None and move.source is not None and node.inputs[move.source]:
-            made = own[_places(move.dst_offset, move.dims, move.dst_strides)]
+        held = found.get(node.outputs[move.output])
+        if held is not None and move.source is not None and node.inputs[move.source]:
+            made = held[_places(move.dst_offset, move.dims, move.dst_strides)]
             read = _places(move.src_offset, move.dims, move.src_strides)
             np.minimum.at(_of(found, graph, node.inputs[move.source]), read, made)
 

@@ -86,7 +86,6 @@ def test_in_place_again_and_with_another_key(release: Path, capfd: pytest.Captur
     assert ran.code == 2 and "NF-USAGE-397" in ran.err
 
 
-@pytest.mark.slow
 def test_a_build_that_is_not_the_files_is_refused(
     built: Path, release: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from npuflow.base.digest import bytes_digest, digest_array
 from npuflow.base.errors import DataError
 from npuflow.input.data.array import UNREADABLE, unreadable
 from npuflow.program.container import Program
-from npuflow.program.loop_steps import LoopStep, LoopSteps, said
+from npuflow.program.loop_steps import LoopSteps, said
 
 Array = npt.NDArray[Any]
 MANIFEST, TENSORS = "golden.json", "golden.npz"
@@ -44,15 +44,8 @@ def golden_of(program: Program, outputs: Sequence[Mapping[str, Array]]) -> Golde
     files: dict[str, str] = {}
     for number, name in enumerate(tensors):
         files[name] = f"{number:04d}_{re.sub(r'[^A-Za-z0-9]+', '_', name)}"
-    layers = {name: _layer(program, steps.made(name)) for name in tensors}
+    layers = {name: steps.layer(name) or "input" for name in tensors}
     return Golden(bytes_digest(program.to_bytes()), tensors, layers, files)
-
-
-def _layer(program: Program, made: tuple[int, tuple[LoopStep, ...]] | None) -> str:
-    if made is None:
-        return "input"
-    node = program.meta["nodes"][made[0]]
-    return f"{node['name']} ({node.get('op', '?')})"
 
 
 def quants_of(program: Program) -> dict[str, Mapping[str, Any]]:
