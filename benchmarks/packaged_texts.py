@@ -182,3 +182,49 @@ def syllables(data: Path, part: str) -> Iterator[dict[str, Array]]:
 def parted(data: Path, pairs: Pairs) -> dict[str, Any]:
     """Share of characters that begin a word, or do not, on both sides."""
     return {"same": float(np.mean([(real["output"] > 0) == (made["output"] > 0) for real, made in pairs]))}
+
+
+def unpointed(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """Arabic letters by the numbers of the package `text2tashkeel`."""
+    code = _of_package("text2tashkeel", "models/rawi_v2.vocab.json")["char_to_idx"]
+    for text in sentences("ar_AA", part, "".join(c for c in code if len(c) == 1)):
+        yield {"input": np.array([[code[c] for c in text]], np.int64)}
+
+
+def gated(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Share of letters with the same mark, or with none, on both sides."""
+    told = [[np.where(s["presence"] > 0, s["value"].argmax(-1), -1) for s in pair] for pair in pairs]
+    marked = np.mean([a >= 0 for a, _ in told])
+    return {"same": float(np.mean([a == b for a, b in told])), "marked": float(marked)}
+
+
+# --- forms of words, and the words
+LEMMAS = 20
+STEMS = """parl chant mang donn port regard trouv cherch aim pens march tomb laiss gard montr rest entr arriv
+    jou pass ferm cri lav tourn pos coup plac lanc cass dans goût frapp visit prépar racont écout étudi"""
+ENDINGS = """e es ons ez ent ais ait ions iez aient ai as a èrent erai eras era erons erez eront é ée és ées
+    ant"""
+
+
+def french(data: Path, part: str) -> Iterator[dict[str, Array]]:
+    """Forms of French verbs, and the verb that the decoder is to spell, as `LEMMAS` letters each."""
+    known = _of_package("pyfrspell", "models/community/lemma_type_vocab.json")["itos"]
+    code = {c: i for i, c in enumerate(known)}
+    for word in _some([s + e for s in STEMS.split() for e in ENDINGS.split()], part):
+        stem = next(s for s in STEMS.split() if word.startswith(s) and word[len(s) :] in ENDINGS.split())
+        sides = [*word, "<eos>"], ["<bos>", *stem, "e", "r"]
+        held = np.full((2, 1, LEMMAS), code["<pad>"], np.int64)
+        for row, side in enumerate(sides):
+            held[row, 0, : len(side)] = [code[c] for c in side]
+        yield {"src": held[0], "tgt_in": held[1]}
+
+
+def derived(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Share of words of which all letters are the same, of such letters, and of the same kinds of words."""
+    same, kinds = [], []
+    for feed, (real, made) in zip(french(data, "eval"), pairs, strict=False):
+        used = feed["tgt_in"] > 0
+        same.append((real["token_logits"].argmax(-1) == made["token_logits"].argmax(-1))[used])
+        kinds.append(real["code_logits"].argmax() == made["code_logits"].argmax())
+    words, letters = np.mean([s.all() for s in same]), np.concatenate(same).mean()
+    return {"same words": float(words), "letters": float(letters), "same kind": float(np.mean(kinds))}

@@ -39,18 +39,21 @@ def exact(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarr
     return [np.asarray(a) for a in ReferenceEvaluator(model).run(None, feeds)]
 
 
-def judged(model: onnx.ModelProto, codes: int) -> list[str]:
+def judged(model: onnx.ModelProto, codes: int, rows: int = 0) -> list[str]:
     """The network as it is read gives the model's numbers but for roundings of activations, and runs on the
-    NPU; operators of its graph. `codes`: weights that have the model's codes."""
+    NPU; operators of its graph. `codes`: weights that have the model's codes; `rows`: of a table, where the
+    inputs are numbers of them."""
     data = model.SerializeToString()
     reading = Onnx().read(data, Bindings())
     assert len(reading.stated) == codes
     assert any("quantises while it runs" in note for note in reading.notes)
     feeds = {i: normal(5, *reading.graph.type(i).shape) for i in reading.graph.inputs}
+    if rows:
+        feeds = {i: np.arange(v.size).reshape(v.shape) * 3 % rows for i, v in feeds.items()}
     done = rewrite(reading.graph)
     (found,), (wanted,) = run(export_model(done.graph), feeds), exact(model, feeds)
     assert np.abs(found - wanted).max() < 0.03 * np.abs(wanted).max()
-    on_npu(done, feeds=feeds)
+    on_npu(done, feeds=feeds, host=("host:cast",) if rows else ())
     return [kind(n) for n in done.graph.nodes]
 
 
@@ -92,6 +95,42 @@ def test_a_recurrent_layer_of_quantize_dynamic(tmp_path: Path, channels: bool) -
     quantised = onnx.load(str(tmp_path / "q.onnx"))
     assert {"DynamicQuantizeLSTM"} <= {n.op_type for n in quantised.graph.node}
     assert not any(k.startswith("host:") for k in judged(quantised, 0))
+
+
+@pytest.mark.parametrize("weights", [Kind.QInt8, Kind.QUInt8])
+def test_a_table_of_quantize_dynamic(tmp_path: Path, weights: Kind) -> None:
+    """onnxruntime picks codes, turns them and makes floats of them only then: the NPU picks the floats."""
+    body = """e = Gather(t, x) s = Transpose<perm=[1,0,2]>(e) h = Tanh(s) m = MatMul(h, v) size = Shape(e)
+        all = ReduceProd<keepdims=0>(size) f = Cast<to=1>(all) y = Div(m, f)"""
+    arrays = {"t": normal(4, 9, 6), "v": FLOATS["v"]}
+    model = text("(int64[1,7] x) => (float[7,1,4] y)", body, arrays)
+    model.opset_import[0].version = 19      # the reference knows DequantizeLinear from then on
+    onnx.save(model, str(tmp_path / "f.onnx"))
+    quantize_dynamic(str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), weight_type=weights)
+    quantised = onnx.load(str(tmp_path / "q.onnx"))
+    kinds = [n.op_type for n in quantised.graph.node]
+    assert kinds.index("Gather") < kinds.index("Transpose") < kinds.index("DequantizeLinear")
+    found = judged(quantised, 2, rows=9)
+    assert [k for k in found if k.startswith("host:")] == ["host:cast"]      # of the numbers of rows
+    assert "lookup" in found
+
+
+TABLE = {"t": np.random.default_rng(2).integers(0, 255, (9, 6)).astype(np.uint8), "z": np.uint8(120)}
+STAYS = {
+    "codes are an output": ("float[1,7,6] y, uint8[1,7,6] e", np.float32(0.02)),
+    "scales of columns": ("float[1,7,6] y", np.linspace(0.01, 0.02, 6, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("case", STAYS.values(), ids=STAYS)
+def test_codes_of_a_table_that_stay(case: tuple[str, np.ndarray]) -> None:
+    outputs, scale = case
+    arrays = {**TABLE, "z": np.full(scale.shape, 120, np.uint8), "s": scale}
+    body = "e = Gather(t, x) y = DequantizeLinear<axis=2>(e, s, z)"
+    model = text(f"(int64[1,7] x) => ({outputs})", body, {k: np.asarray(v) for k, v in arrays.items()})
+    reading = Onnx().read(model.SerializeToString(), Bindings())
+    assert [kind(n) for n in reading.graph.nodes] == ["host:gather", "host:dequantizelinear"]
+    assert not reading.stated
 
 
 CODES = np.random.default_rng(1).integers(0, 255, (8, 6)).astype(np.uint8)

@@ -19,6 +19,7 @@ from npuflow.frontends.onnx.dynamic import settled
 from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
 from npuflow.frontends.onnx.qoperators import Expander
 from npuflow.frontends.onnx.saturation import LINEAR, saturated
+from npuflow.frontends.onnx.tables import floats_first
 from npuflow.ir.types import Array, GroupedType, QuantType, span
 from npuflow.onnx.nodes import captured, rename
 
@@ -96,12 +97,11 @@ class _Lifter:
             value = next((a for a in node.attribute if a.name == "value"), None)
             if node.op_type == "Constant" and value is not None and node.output:
                 consts[node.output[0]] = array(value.t)
-        expander = Expander(consts)
-        self.nodes, self.dynamic = settled(
-            expander, expander.all(self.graph.node), {o.name for o in self.graph.output}
-        )
+        expander, outputs = Expander(consts), {o.name for o in self.graph.output}
+        self.nodes, self.dynamic = settled(expander, expander.all(self.graph.node), outputs)
         self.consts = expander.consts
-        self.nodes, self.ends = unclipped(self.nodes, self.consts, {o.name for o in self.graph.output})
+        self.nodes, self.ends = unclipped(self.nodes, self.consts, outputs)
+        self.nodes = floats_first(self.nodes, self.consts, outputs)
         self.added = dict(expander.added)
         self.stated: dict[str, QuantType] = {}
         self.renamed: dict[str, str] = {}
