@@ -9,15 +9,18 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import WholeNumbers
 
 _Rows = npt.NDArray[np.int64]           # by element; _NONE: no index
+_WHOLE = ("int8", "uint8", "int32", "int64")
 _NONE = np.iinfo(np.int64).max
 
 
 def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, WholeNumbers]:
-    """Values that are indices, or become some by moves alone. An element has the rows of the smallest table
-    that it points into; one that no table reads may hold any number."""
+    """Values that are indices, or become some by moves alone; whole numbers by a Cast to floats, too. An
+    element has the rows of the smallest table that it points into; one that no table reads may hold any
+    number."""
     found: dict[str, _Rows] = {}
     for node in reversed(chosen):
         for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
@@ -26,7 +29,14 @@ def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, WholeNumbers
                 np.minimum(own, each_row(kept, own.size), out=own)
         if node.op.moves_data and node.op.shares_scale and any(o in found for o in node.outputs):
             _moved(found, graph, node)
+        elif _of_whole(graph, node) and node.outputs[0] in found:
+            own = _of(found, graph, node.inputs[0])
+            np.minimum(own, found[node.outputs[0]], out=own)
     return {v: _as_numbers(rows) for v, rows in found.items() if (rows != _NONE).any()}
+
+
+def _of_whole(graph: Graph, node: Node) -> bool:
+    return kind(node) == "host:cast" and graph.type(node.inputs[0]).dtype in _WHOLE
 
 
 def each_row(kept: WholeNumbers, size: int) -> _Rows:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.flow.stage import View
+from npuflow.hw.rows import check_rows
 from npuflow.hw.target import Target
 from npuflow.input.data.config import InputSample
 from npuflow.input.data.sequence import steps
@@ -16,6 +17,7 @@ from npuflow.ir.types import TensorType
 from npuflow.place.names import name_faults, stated
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
+from npuflow.quantise.indices import checked_rows
 from npuflow.quantise.wishes import Others, lacking_types, scheme_faults
 from npuflow.rules import Applied
 from npuflow.search.pinned import Pins
@@ -82,8 +84,28 @@ def _samples(graph: Graph, samples: Mapping[str, InputSample]) -> Iterator[DataE
     kinds = {name: graph.type(name) for name in graph.inputs if name not in kept}
     if kept and _is_sequence(first[1], kinds):
         return
-    for fault in first[1].misfits(kinds):
+    faults = list(first[1].misfits(kinds))
+    for fault in faults:
         yield fault.at(key="data", item=first[0])  # type: ignore[misc]
+    if not faults:
+        yield from _indices(graph, samples, kinds)
+
+
+def _indices(
+    graph: Graph, samples: Mapping[str, InputSample], kinds: Mapping[str, TensorType]
+) -> Iterator[DataError]:
+    """The first index of each input that is outside of its table: by the names that the user gave."""
+    rows = {name: kept for name, kept in checked_rows(graph, graph.nodes).items() if name in kinds}
+    for item, sample in samples.items() if rows else ():
+        if sample.broken or list(sample.misfits(kinds)):
+            continue
+        for name, given in sample.feed(kinds).items():
+            if name in rows:
+                try:
+                    check_rows(given, rows[name].below, name, rows[name].parts)
+                except DataError as fault:
+                    yield fault.at(key="data", item=item)  # type: ignore[misc]
+                    del rows[name]
 
 
 def _is_sequence(sample: InputSample, kinds: Mapping[str, TensorType]) -> bool:

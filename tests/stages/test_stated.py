@@ -102,6 +102,35 @@ def test_every_input_that_the_data_lack_is_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("wrong", [9, -8])
+def test_an_index_outside_of_its_table_is_named_before_anything_dear_runs(tmp_path: Path, wrong: int) -> None:
+    """By the input's name and the sample's, not by that of what the compiler makes of the input."""
+    path = recipe(tmp_path)
+    value = onnx.helper.make_tensor_value_info
+    nodes = [
+        onnx.helper.make_node("Transpose", ["a"], ["turned"], perm=[1, 0]),
+        onnx.helper.make_node("Gather", ["t", "turned"], ["e"]),
+        onnx.helper.make_node("ReduceSum", ["e", "axes"], ["y"], keepdims=0),
+    ]
+    held = [
+        onnx.numpy_helper.from_array(np.ones((7, 4), np.float32), "t"),
+        onnx.numpy_helper.from_array(np.array([0]), "axes"),
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [value("a", 7, [1, 5])], [value("y", 1, [1, 4])], held)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx"
+    )
+    numbers = np.tile(np.array([0, 6, -7, 3, 1]), (8, 1))
+    numbers[1, 2] = wrong
+    np.savez(tmp_path / "d.npz", a=numbers)
+    path.write_text(path.read_text().replace("d.npy", "d.npz"))
+    steps, error = ran(path, tmp_path)
+    (fault,) = error.faults()
+    assert "statistics" not in steps
+    assert fault.message == f'"a" has the index {wrong}; the table has 7 rows'
+    assert fault.where.item == "d.npz#1"
+
+
 def test_a_recipe_without_faults_runs_on_the_same_graph(tmp_path: Path) -> None:
     result = build(recipe(tmp_path), cache=tmp_path / "cache", out=tmp_path / "out", until="placement")
     assert result.outputs["checked"] == result.outputs["parse"]
