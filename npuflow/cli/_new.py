@@ -60,7 +60,7 @@ def text(
         draft.fills["model", "batch"] = TemplateValue(value(batch), "")
     freed = {port.name: fixed[port.name] for port in found.inputs if port.name in given or _free(port)}
     if freed:
-        ones = [name for name in freed if name not in given]
+        ones = [name for name in freed if name not in given and freed[name][:1] == (1,)]
         remark = f"the free batch dimension of {', '.join(ones)} is 1" if ones else "as --shape says"
         inner = ", ".join(f"{key(name)} = {value(shape)}" for name, shape in freed.items())
         draft.fills["model", "inputs"] = TemplateValue(f"{{ {inner} }}", remark)

@@ -104,19 +104,22 @@ def _fits(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> bool:
 def whole(
     found: Ports, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Every input's shape; a free first dimension is a batch of 1. Others that nothing binds are an error.
+    """Every input's shape. A name has the size that it has in `shapes`; a free first dimension of another one
+    is a batch of 1. Others that nothing binds are an error.
 
     `stored`: the shapes of stored samples, where they are known, for the flags that the error proposes.
     """
     made: dict[str, tuple[int, ...]] = {}
     left: list[ModelPort] = []
+    known = _named(found, shapes)
     for port in found.inputs:
+        own = None if port.shape is None else [known.get(str(d), d) for d in port.shape]
         if port.name in shapes:
             made[port.name] = shapes[port.name]
-        elif port.shape is None or any(map(is_free, port.shape[1:])):
+        elif own is None or any(map(is_free, own[1:])):
             left.append(port)
         else:
-            made[port.name] = tuple(1 if is_free(d) else int(d) for d in port.shape)  # type: ignore[arg-type]
+            made[port.name] = tuple(1 if is_free(d) else int(d) for d in own)  # type: ignore[arg-type]
     if left:
         flags = " ".join(f"--shape {_quoted(p.name)}={','.join(_sizes(p, stored.get(p.name)))}" for p in left)
         unknown = "?" in flags
@@ -127,6 +130,15 @@ def whole(
             code="NF-USAGE-015",
         )
     return made
+
+
+def _named(found: Ports, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The sizes of named dimensions that shapes of some inputs give."""
+    pairs = [
+        pair for port in found.inputs if port.shape is not None and port.name in shapes
+        for pair in zip(port.shape, shapes[port.name], strict=True)
+    ]
+    return {name: size for name, size in pairs if isinstance(name, str)}
 
 
 def _free(port: ModelPort) -> str:

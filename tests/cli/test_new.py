@@ -330,6 +330,22 @@ def test_data_that_do_not_fit_are_said_and_nothing_is_written(
     assert call("new", str(net), "--data", "nosuch").code == 2
 
 
+def test_a_size_that_is_given_once_holds_wherever_the_model_has_its_name(
+    tmp_path: Path, call: Callable[..., Ran]
+) -> None:
+    """States have the batch in the middle, and one edge has a distance: sizes must not contradict."""
+    x, states, batch = (X, ["batch", "t"]), (X, [1, "batch", 3]), (X, ["batch", 4])
+    net = model(tmp_path / "net.onnx", {"x": x, "states": states, "wanted": batch})
+    assert call("new", str(net), "--shape", "x=1,5").code == 0
+    recipe = tomllib.loads((tmp_path / "net.toml").read_text())
+    assert recipe["model"]["inputs"] == {"x": [1, 5], "states": [1, 1, 3], "wanted": [1, 4]}
+    assert call("inspect", "net.toml").code == 0
+    net = model(tmp_path / "edges.onnx", {"edges": (X, [2, "n"]), "far": (X, ["n", 1])})
+    assert call("new", str(net), "--shape", "edges=2,9").code == 0
+    recipe = tomllib.loads((tmp_path / "edges.toml").read_text())
+    assert recipe["model"]["inputs"] == {"edges": [2, 9], "far": [9, 1]}
+
+
 @pytest.mark.parametrize("shape", [(8, 5, 1, 6), (8, 1, 6)])
 def test_sequences_for_a_model_with_states(
     tmp_path: Path, call: Callable[..., Ran], shape: tuple[int, ...]
