@@ -208,7 +208,7 @@ CASES: dict[str, tuple[Inputs, list[str], Callable[[Path], None], dict[str, Any]
 }
 
 
-@pytest.mark.parametrize("name", often(CASES, 2))
+@pytest.mark.parametrize("name", often(CASES, 4))
 def test_a_recipe_that_plans_and_builds_without_an_edit(
     name: str, tmp_path: Path, call: Callable[..., Ran]
 ) -> None:
@@ -330,7 +330,7 @@ def test_data_that_do_not_fit_are_said_and_nothing_is_written(
     assert call("new", str(net), "--data", "nosuch").code == 2
 
 
-@pytest.mark.parametrize("shape", [(8, 5, 1, 6), (8, 1, 6)])
+@pytest.mark.parametrize("shape", often([((8, 5, 1, 6),), ((8, 1, 6),)], 2))
 def test_sequences_for_a_model_with_states(
     tmp_path: Path, call: Callable[..., Ran], shape: tuple[int, ...]
 ) -> None:
