@@ -140,6 +140,7 @@ def test_a_checkpoint_runs_token_by_token(gguf_file: Path, capfd: pytest.Capture
         np.testing.assert_allclose(held["logits"].reshape(6, -1), found, rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """From sequences of tokens; the program follows the float network, and not one that forgets. A prompt
     runs in a chunk, and gives what its tokens give one by one."""

@@ -69,6 +69,7 @@ def test_constants_of_exact_times_are_found_again(subjects: list[Subject]) -> No
         assert found.constants[name][1] == pytest.approx(want, rel=0.15), name
 
 
+@pytest.mark.slow
 def test_what_no_layer_depends_on_stays(alone: list[Subject]) -> None:
     """Nothing is known of a constant of engines that a target does not use: it keeps its value."""
     same = [one.cycles(SMALL) for one in alone]

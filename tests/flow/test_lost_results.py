@@ -69,10 +69,8 @@ def workers(number: int) -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-@pytest.mark.parametrize(
-    ("count", "number"),
-    [pytest.param(2, 0, id="first-step", marks=pytest.mark.slow), pytest.param(1, 3, id="last-step")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "number"), [(2, 0), (1, 3)], ids=["first-step", "last-step"])
 def test_a_result_that_dies_with_its_workers_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, number: int
 ) -> None:
