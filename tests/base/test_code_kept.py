@@ -16,6 +16,7 @@ from packages import DAMAGES, damaged
 from npuflow.base import code
 from npuflow.base.code_find import Place
 from npuflow.base.code_sources import Sources
+from tests.tiers import often
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,7 +138,7 @@ def test_a_file_that_is_gone_is_seen(package: Path) -> None:
     assert run(package)[0] != first[0]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", often(DAMAGES, 3))
 def test_a_damaged_memo_is_no_memo(package: Path, damage: str) -> None:
     first, path = run(package), package / "memo" / "closures.json"
     path.write_bytes(damaged(path.read_bytes(), damage))

@@ -61,6 +61,7 @@ def test_a_changed_function_of_another_file_is_seen_by_what_calls_it(tmp_path: P
     assert asked(place, tmp_path / "cache") == [20, 1]
 
 
+@pytest.mark.slow
 def test_a_folder_that_the_user_names_is_taken(tmp_path: Path) -> None:
     named = tmp_path / "named"
     assert asked(made(tmp_path / "one", 1), tmp_path / "cache", NUMBA_CACHE_DIR=str(named)) == [20, 0]
@@ -93,6 +94,7 @@ BOTH = (
 )
 
 
+@pytest.mark.slow
 def test_code_for_two_types_is_saved_one_after_the_other(tmp_path: Path) -> None:
     """Two processes that compile a function for other types at once: without a lock both take one file."""
     place = made(tmp_path / "one", 1)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.digest import Hasher, bytes_digest, digest, digest_array, digest_file, encode
+from tests.tiers import often
 
 
 class Colour(enum.Enum):
@@ -115,8 +116,13 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, JSON)
-def test_equal_encodings_mean_equal_values(a: object, b: object) -> None:
+@pytest.mark.parametrize("examples", often([25, 100], 2))
+def test_equal_encodings_mean_equal_values(examples: int) -> None:
+    busy = settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    busy(given(JSON, JSON)(equal_encodings_mean_equal_values))()
+
+
+def equal_encodings_mean_equal_values(a: object, b: object) -> None:
     def exact(value: object) -> object:
         if isinstance(value, list):
             return tuple(exact(v) for v in value)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import often
-
 ROOT = Path(__file__).resolve().parents[2]
 WITNESS = Path(__file__).with_name("witness.py")
 OTHERS = [minor for minor in (11, 12, 13, 14, 15) if minor != sys.version_info.minor]
@@ -54,7 +52,8 @@ def test_digests_are_equal(minor: int) -> None:
     assert {k: v for k, v in there.items() if here.get(k, v) != v} == {}
 
 
-@pytest.mark.parametrize("every", often([9, 1], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [9, 1])
 def test_the_witness_can_see_a_difference(every: int) -> None:
     """Every value, text and stage has a digest of its own."""
     own = [found for label, found in spoken(sys.executable, every).items() if not label.startswith("file ")]

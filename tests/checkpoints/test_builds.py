@@ -51,6 +51,7 @@ def test_every_matrix_keeps_its_codes(capfd: pytest.CaptureFixture[str]) -> None
     assert "the model states the codes of output.weight, which would change" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_recipe_may_leave_the_codes_of_a_file(capfd: pytest.CaptureFixture[str]) -> None:
     """Its matrices are floats then, which get codes in groups of the recipe's own."""
     own = ("parse.stated=false", "quantize.weights.bits=4", "quantize.weights.group=16")

@@ -24,7 +24,7 @@ def expected(folder: Path, file: str = "expected.npz") -> tuple[np.ndarray, np.n
 
 
 @pytest.mark.parametrize(
-    ("name", "chunks", "rewrite"), often(product(NAMES, [(1,) * 24, (7, 7, 1, 1, 1, 7)], [True, False]), 3)
+    ("name", "chunks", "rewrite"), often(product(NAMES, [(1,) * 24, (7, 7, 1, 1, 1, 7)], [True, False]), 5)
 )
 def test_logits_are_those_of_transformers(name: str, chunks: tuple[int, ...], rewrite: bool) -> None:
     """By onnxruntime: of operators that rules have spelled, and of its own attention."""

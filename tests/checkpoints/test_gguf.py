@@ -22,7 +22,7 @@ UNLIKE = {"qwen2-window", "gemma3"}       # llama.cpp knows no such window, nor 
 BLOCKS = [kind for kind in TYPES.values() if kind.unpack is not None]
 
 
-@pytest.mark.parametrize("name", often(sorted({p.name for p in FAMILIES.iterdir()} - UNLIKE), 2))
+@pytest.mark.parametrize("name", often(sorted({p.name for p in FAMILIES.iterdir()} - UNLIKE), 4))
 def test_logits_are_those_of_the_folder(name: str, tmp_path: Path) -> None:
     path = write(FAMILIES / name, tmp_path / f"{name}.gguf")
     tokens, logits = expected(FAMILIES / name)

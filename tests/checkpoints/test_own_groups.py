@@ -43,6 +43,7 @@ def recipe(folder: Path) -> Path:
     return folder / "net.toml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", often(["minimum", "zero"], 2))
 def test_codes_are_those_that_moments_gave(offset: str, tmp_path: Path) -> None:
     """A layer of 8 bits is rounded to the nearest, and matrices of 32 rows have no groups of 32. No range is
@@ -84,6 +85,7 @@ def test_every_layer_comes_closer_than_by_nearest(tmp_path: Path) -> None:
         assert one.done.now < one.done.was or not one.done.used
 
 
+@pytest.mark.slow
 def test_minima_find_the_codes_of_a_file_again(tmp_path: Path) -> None:
     """Its floats are 16 numbers a group, from the least to the greatest, as Q4_1 makes them."""
     made = {}

@@ -26,6 +26,7 @@ from npuflow.whole.execute.executor import Executor
 from tests.networks.looped import integers
 from tests.networks.onnx_text import TARGET, model, rewritten
 from tests.networks.small import Builder
+from tests.tiers import often
 
 NUMERICS = Numerics()
 
@@ -41,7 +42,7 @@ def product(rows: int) -> tuple[Graph, Graph, list[dict[str, Array]]]:
     return graph, done.graph, [{"x": b.arrays["x"] * s} for s in np.float32([1.0, 0.5, 0.25])]
 
 
-@pytest.mark.parametrize(("rows", "together"), [(1, False), (200, True)], ids=["weights", "values"])
+@pytest.mark.parametrize(("rows", "together"), often([(1, False), (200, True)], 2), ids=["weights", "values"])
 def test_a_float_network_of_large_weights_is_gone_before_the_integers_run(
     rows: int, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from commandline import HERE, RECIPE, Npuflow, Ran
 
 from npuflow.cli import main
+from tests.cli.test_rebuild import FASHION
 
 
 @pytest.fixture
@@ -38,3 +39,15 @@ def npuflow(project: Path, capfd: pytest.CaptureFixture[str]) -> Npuflow:
         return Ran(code, out, err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fashion example, compiled, with its QDQ model. Who builds more of it begins with a copy of the
+    cache."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "net.toml").write_text(FASHION)
+    for stage in ("codegen", "qdq"):
+        where = ["--cache", str(folder / "cache"), "--out", str(folder), "--quiet"]
+        assert main(["build", str(folder / "net.toml"), *where, "--until", stage]) == 0
+    return folder

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from commandline import environment
 
+from tests.tiers import often
+
 STAGES = ("words", "tally", "total", "page")
 
 
@@ -81,7 +83,7 @@ def test_a_failure_leaves_the_terminal_as_it_was(project: Path) -> None:
     assert any(line.startswith("error:") for line in lines) and "Traceback" not in err
 
 
-@pytest.mark.parametrize("more", [{"TERM": "dumb"}, {}])
+@pytest.mark.parametrize("more", often([{"TERM": "dumb"}, {}], 2))
 def test_lines_that_a_dumb_terminal_can_show(project: Path, more: dict[str, str]) -> None:
     args = ("build", "words.toml") if more else ("build", "words.toml", "--quiet")
     code, _, err = on_a_terminal(*args, **more)

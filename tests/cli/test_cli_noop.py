@@ -69,7 +69,7 @@ def test_every_change_is_seen(npuflow: Npuflow, project: Path, tmp_path: Path) -
     page = project / "out/words/page.txt"
 
     def rebuilt() -> int:
-        ran = fresh("build", "words.toml", "--json")
+        ran = npuflow("build", "words.toml", "--json")
         assert ran.code == 0, ran.err
         return int(ran.lines[-1]["ran"])
 
@@ -95,32 +95,32 @@ def test_every_change_is_seen(npuflow: Npuflow, project: Path, tmp_path: Path) -
 
 
 def test_a_memo_that_is_damaged_costs_only_time(npuflow: Npuflow, tmp_path: Path) -> None:
-    fresh("build", "words.toml")
+    npuflow("build", "words.toml")
     (memo,) = (tmp_path / "home").rglob("noop-*.json")
     whole = memo.read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], whole.replace(b"6 hit", b"9 hit"), b"{}\n" + whole):
         memo.write_bytes(damaged)
-        ran = fresh("build", "words.toml")
+        ran = npuflow("build", "words.toml")
         assert ran.code == 0 and "nothing to do (0 ran, 6 hit" in ran.out
 
 
-def test_failures_are_not_remembered(npuflow: Npuflow, project: Path) -> None:
+def test_failures_are_not_remembered(npuflow: Npuflow) -> None:
     for _ in range(2):
-        ran = fresh("build", "words.toml", "--set", "page.fail=no")
+        ran = npuflow("build", "words.toml", "--set", "page.fail=no")
         assert ran.code == 1 and "error: no" in ran.err
     for _ in range(2):
-        assert fresh("build", "words.toml", "--force", "page", "--json").lines[-1]["ran"] == 1
+        assert npuflow("build", "words.toml", "--force", "page", "--json").lines[-1]["ran"] == 1
 
 
 def test_the_memo_is_of_the_command_and_the_place(npuflow: Npuflow, project: Path) -> None:
-    fresh("build", "words.toml")
-    assert "3 ran" not in fresh("build", "words.toml").out
-    assert fresh("build", "words.toml", "--set", "page.title=Hi", "--json").lines[-1]["ran"] == 1
+    npuflow("build", "words.toml")
+    assert "3 ran" not in npuflow("build", "words.toml").out
+    assert npuflow("build", "words.toml", "--set", "page.title=Hi", "--json").lines[-1]["ran"] == 1
     other = project.parent / "other"
     other.mkdir()
     (other / "words.toml").write_text('[texts]\nsource = "none/*.txt"\n')
     os.chdir(other)
-    assert fresh("build", "words.toml", "--json").lines[-1]["ran"] == 2
+    assert npuflow("build", "words.toml", "--json").lines[-1]["ran"] == 2
 
 
 def test_a_noop_is_quick(npuflow: Npuflow) -> None:

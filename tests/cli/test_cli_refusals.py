@@ -73,6 +73,7 @@ def test_a_damaged_object_in_a_cache_that_is_only_read(only_read: list[str], pro
     assert "damage in 1 object: not used" in done.err
 
 
+@pytest.mark.slow
 def test_looking_after_a_cache_that_is_only_read(only_read: list[str]) -> None:
     assert "records" in run(only_read, "cache", "stats", "--cache", "kept").out
     assert "nothing is damaged" in run(only_read, "cache", "verify", "--cache", "kept").out
@@ -163,6 +164,7 @@ def test_a_build_waits_for_another_that_writes_to_the_same_place(project: Path) 
     assert not (folder / ".npuflow-build").exists() and (folder / "page.txt").exists()
 
 
+@pytest.mark.slow
 def test_builds_with_different_settings_into_one_place_leave_the_products_of_one(project: Path) -> None:
     own = environment(NPUFLOW_STAGES="wordcount")
     started = [

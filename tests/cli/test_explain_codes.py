@@ -16,7 +16,7 @@ from npuflow.cli._catalogue import CODE, PACKAGE, ErrorEntry, catalogue
 from npuflow.cli._codes import AREAS, EXPLAINED
 from npuflow.cli._errors import show
 from tests.cli.commandline import Npuflow
-from tests.sources import FILES, parsed
+from tests.sources import FILES, parsed, walk
 
 sys.path.insert(0, str(PACKAGE.parent / "docs"))
 import generate
@@ -39,7 +39,7 @@ def error_classes() -> dict[Path, dict[str, bool]]:
     local[PACKAGE / "base" / "tables.py"]["Fault"] = False
     before = 0
     told = {
-        path: [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ImportFrom | ast.ClassDef)]
+        path: [n for n in walk(parsed(path)) if isinstance(n, ast.ImportFrom | ast.ClassDef)]
         for path in FILES
     }
     while before != sum(map(len, local.values())):
@@ -59,7 +59,8 @@ def error_classes() -> dict[Path, dict[str, bool]]:
 
 
 def calls(node: ast.AST) -> list[ast.Call]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    nodes = walk(node) if isinstance(node, ast.Module) else ast.walk(node)
+    return [n for n in nodes if isinstance(n, ast.Call)]
 
 
 def stated(call: ast.Call) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +21,11 @@ from npuflow.cli import main
 from npuflow.cli._app import application
 from npuflow.cli._line_kinds import KINDS
 from npuflow.cli._line_schema import VERBS, schema_of
-from tests.cli.test_rebuild import EXAMPLE, RECIPE
+from tests.cli.test_rebuild import EXAMPLE, FASHION
 
 MORE = f"""
+[verdict]
+advice = false
 [evaluate]
 source = "{EXAMPLE}/test.npz"
 count = 8
@@ -107,16 +110,17 @@ def every_verb(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A network built whole, another build of it, and files that verbs read; the working directory."""
     folder, before = tmp_path_factory.mktemp("lines"), Path.cwd()
+    shutil.copytree(compiled / "cache", folder / "cache")
     cache = os.environ.pop("NPUFLOW_CACHE", None)
     os.chdir(folder)
     os.environ["NPUFLOW_CACHE"] = "cache"
-    Path("net.toml").write_text(RECIPE.replace("count = 4", "count = 24") + MORE)
+    Path("net.toml").write_text(FASHION + MORE)
     Path("wrong.toml").write_text("[model]\npath = 1\n")
     assert main(["build", "net.toml", "--out", ".", "--quiet"]) == 0
-    assert main(["build", "net.toml", "--out", "other", "--set", "quantize.trim=false", "--quiet"]) == 0
+    assert main(["build", "net.toml", "--out", "other", "--set", "tiling.level=0", "--quiet"]) == 0
     Path("model.npu").write_bytes(Path("net/model.npu").read_bytes())
     np.save("image.npy", np.zeros((1, 1, 28, 28), np.float32))
     odd = np.array([np.inf, -np.inf, np.nan, 1.0], np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ import npuflow
 from npuflow.base.errors import UsageError
 from npuflow.ir.text import to_text
 from npuflow.quantise.graph import build
-from tests.cli.test_rebuild import RECIPE
+from tests.cli.test_rebuild import FASHION
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> npuflow.Build:
+def loaded(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> npuflow.Build:
     folder = tmp_path_factory.mktemp("loaded")
-    (folder / "net.toml").write_text(RECIPE)
+    shutil.copytree(compiled / "cache", folder / "cache")
+    (folder / "net.toml").write_text(FASHION)
     npuflow.build(folder / "net.toml", cache=folder / "cache", out=folder, until="fidelity").check()
     # places may be paths or text
     npuflow.build(f"{folder}/net.toml", cache=f"{folder}/cache", out=str(folder), until="codegen").check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import onnx
@@ -9,7 +10,7 @@ import pytest
 from commandline import Ran
 
 from npuflow.cli import _slow, main
-from tests.cli.test_rebuild import EXAMPLE, RECIPE
+from tests.cli.test_rebuild import EXAMPLE, FASHION
 
 EVALUATE = f"""
 [evaluate]
@@ -20,10 +21,11 @@ metric = "top1"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fashion example, compiled and judged on twelve labelled images."""
     folder = tmp_path_factory.mktemp("judged")
-    (folder / "net.toml").write_text(RECIPE + EVALUATE)
+    shutil.copytree(compiled / "cache", folder / "cache")
+    (folder / "net.toml").write_text(FASHION + EVALUATE)
     for stage in ("evaluate", "qdq"):
         where = ["--cache", str(folder / "cache"), "--out", str(folder)]
         assert main(["build", str(folder / "net.toml"), *where, "--until", stage]) == 0
@@ -93,7 +95,7 @@ def test_what_takes_long_says_so_in_a_log(
 
 
 def test_eval_says_what_is_wrong(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (built / "plain.toml").write_text(RECIPE)
+    (built / "plain.toml").write_text(FASHION)
     without = call(capfd, built, "eval", recipe="plain.toml")
     assert without.code == 2 and "no [evaluate] table" in without.err
     absent = call(capfd, built, "eval", "--program", str(built / "absent.npu"))

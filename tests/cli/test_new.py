@@ -208,7 +208,7 @@ CASES: dict[str, tuple[Inputs, list[str], Callable[[Path], None], dict[str, Any]
 }
 
 
-@pytest.mark.parametrize("name", often(CASES, 2))
+@pytest.mark.parametrize("name", often(CASES, 4))
 def test_a_recipe_that_plans_and_builds_without_an_edit(
     name: str, tmp_path: Path, call: Callable[..., Ran]
 ) -> None:
@@ -346,7 +346,7 @@ def test_a_size_that_is_given_once_holds_wherever_the_model_has_its_name(
     assert recipe["model"]["inputs"] == {"edges": [2, 9], "far": [9, 1]}
 
 
-@pytest.mark.parametrize("shape", [(8, 5, 1, 6), (8, 1, 6)])
+@pytest.mark.parametrize("shape", often([((8, 5, 1, 6),), ((8, 1, 6),)], 2))
 def test_sequences_for_a_model_with_states(
     tmp_path: Path, call: Callable[..., Ran], shape: tuple[int, ...]
 ) -> None:

@@ -3,6 +3,7 @@ against its ONNX and itself."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +14,15 @@ from npuflow.base.errors import DataError, ModelError, UsageError, Where
 from npuflow.cli import main
 from npuflow.cli._build import distinct
 from npuflow.cli._errors import lines
-from tests.cli.test_rebuild import EXAMPLE, RECIPE
+from tests.cli.test_rebuild import EXAMPLE
 
 MODEL = str(EXAMPLE / "fashion.onnx")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fashion example, compiled, with its QDQ model and an input."""
-    folder = tmp_path_factory.mktemp("net")
-    (folder / "net.toml").write_text(RECIPE.replace("count = 4", "count = 24"))
-    for stage in ("codegen", "qdq"):
-        where = ["--cache", str(folder / "cache"), "--out", str(folder)]
-        assert main(["build", str(folder / "net.toml"), *where, "--until", stage]) == 0
+    folder = shutil.copytree(compiled, tmp_path_factory.mktemp("net"), dirs_exist_ok=True)
     with np.load(EXAMPLE / "calib.npz") as held:
         images = held[held.files[0]][:2].reshape(2, 28, 28)
     np.save(folder / "two.npy", ((images[:, None] - 72.94) / 90.02).astype(np.float32))

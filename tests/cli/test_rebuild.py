@@ -22,9 +22,12 @@ count = 4
 normalize = {{ mean = [72.94], std = [90.02] }}
 [[data.steps]]
 layout = "nchw"
+[precision]
+strategy = "none"
 [tiling]
 level = 1
 """
+FASHION = RECIPE.replace("count = 4", "count = 24")
 FOUR = '--set=quantize.overrides=[{layers=["/classify/classify.1/Gemm"], weight_bits=4}]'
 # thresholds fit their bits
 ABOVE = {"samples", "model", "parse", "placement", "segments", "statistics.items", "statistics"}

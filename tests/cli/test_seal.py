@@ -11,17 +11,18 @@ import pytest
 from commandline import Ran
 
 from npuflow.cli import main
-from tests.cli.test_rebuild import EXAMPLE, RECIPE
+from tests.cli.test_rebuild import EXAMPLE, FASHION
 
-QUICK = '[precision]\nstrategy = "none"\n[verdict]\nadvice = false\n'
+QUICK = "[verdict]\nadvice = false\n"
 pytest.importorskip("cryptography", reason="the extra sign")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a build of one program, and the cache."""
     folder = tmp_path_factory.mktemp("sealed")
-    (folder / "net.toml").write_text(RECIPE + QUICK)
+    shutil.copytree(compiled / "cache", folder / "cache")
+    (folder / "net.toml").write_text(FASHION + QUICK)
     where = ["--cache", str(folder / "cache"), "--out", str(folder)]
     assert main(["build", str(folder / "net.toml"), *where]) == 0
     return folder / "net"
@@ -92,7 +93,7 @@ def test_a_build_that_is_not_the_files_is_refused(
     """Neither sealed with it, nor taken for it."""
     recipe = built.parent / "net.toml"
     other = ["--cache", str(built.parent / "cache"), "--out", str(release)]
-    (release / "six.toml").write_text(recipe.read_text().replace("count = 4", "count = 6"))
+    (release / "six.toml").write_text(recipe.read_text().replace("count = 24", "count = 6"))
     assert main(["build", str(release / "six.toml"), *other]) == 0
     lock = str(release / "six" / "six.lock")
     ran = call(capfd, "seal", "model.npu", "--key", "key", "--lock", lock)

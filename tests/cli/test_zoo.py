@@ -108,6 +108,19 @@ def table(page: str) -> dict[tuple[str, str], dict[str, str]]:
     return {(row[0], row[1]): dict(zip(names, row, strict=True)) for row in cells}
 
 
+def test_rows_are_built_failed_or_not_installed(zoo: Zoo, tmp_path: Path) -> None:
+    words = ("--targets", "edge-4t", "--only", "absent,line,odd", "--cache", str(tmp_path / "cache"))
+    done = zoo("--out", str(tmp_path), *words)
+    assert done.code == 1 and "3 rows: 1 not installed, 1 built, 1 failed (1 built now" in done.out
+    said = (tmp_path / "zoo.md").read_text()
+    rows = table(said)
+    assert list(rows) == [(network, "edge-4t") for network in ("absent", "line", "odd")]
+    assert rows["line", "edge-4t"]["score"] == "top1" and float(rows["line", "edge-4t"]["SQNR, dB"]) > 20
+    assert re.search(r"^\d+\. NF-DATA-\d+ .*not finite", said, re.M)
+    assert "pip install no-such-thing==1.2" in said
+
+
+@pytest.mark.slow
 def test_every_network_on_every_target_is_a_row(first: Ran, place: Path) -> None:
     assert first.code == 1 and "8 rows: 2 not installed, 4 built, 2 failed (4 built now" in first.out
     out = place.parent / "first"

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from npuflow.cli._recorded import COMMITS
-from tests.tiers import often
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -24,6 +23,7 @@ PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - set(BUILT)
 COMMANDS = sorted(
     (p for p in PAGES if "```console" in p.read_text()), key=lambda p: "tutorials" not in p.parts
 )
+QUICK = ("script.md",)                    # whose commands build nothing to the end: every run has them
 
 
 def blocks(page: Path) -> list[str]:
@@ -74,7 +74,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", often(COMMANDS, 6), ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=() if p.name in QUICK else pytest.mark.slow) for p in COMMANDS],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_commands_print_what_the_page_says(page: Path, place: Path, cache: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW") and k not in COMMITS}
     env |= {
@@ -132,17 +135,9 @@ def test_built_pages_have_a_title_rows_and_links(page: Path) -> None:
     lead_somewhere(page, text)
 
 
-def test_generated_pages_of_the_tree_are_current() -> None:
+def test_generated_pages_of_the_tree_are_current(capsys: pytest.CaptureFixture[str]) -> None:
     """`python docs/generate.py` writes them anew."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "docs/generate.py"), "--check"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")} | {"PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert generate.main(check=True) == 0, capsys.readouterr().out
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:

@@ -50,9 +50,10 @@ def looped(case_: Case) -> list[CLoop]:
 
 
 @needs_compiler
-def test_random_loops(tmp_path: Path) -> None:
-    found = list(cases(range(40)))
-    assert len(found) > 30 and all(looped(one) for one in found)
+@pytest.mark.parametrize(("seeds", "least"), often([(range(10), 7), (range(10, 40), 23)], 2))
+def test_random_loops(seeds: range, least: int, tmp_path: Path) -> None:
+    found = list(cases(seeds))
+    assert len(found) > least and all(looped(one) for one in found)
     check(found, tmp_path, ("-O0", *UB))
     for compiler in {"gcc", "clang"} & set(COMPILERS) or {COMPILERS[0]}:
         check(found[:6], tmp_path / compiler, ("-O3",), compiler)
@@ -82,10 +83,9 @@ def layers() -> list[Case]:
     return found
 
 
+@pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize(
-    "flags", often([(("-O0", *UB),), (("-O3",),), (("-O3", "-mavx2"),)], 3), ids=" ".join
-)
+@pytest.mark.parametrize("flags", [("-O0", *UB), ("-O3",), ("-O3", "-mavx2")], ids=" ".join)
 def test_recurrent_layers(flags: tuple[str, ...], layers: list[Case], tmp_path: Path) -> None:
     if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         pytest.skip("the processor has no AVX2")
@@ -93,7 +93,7 @@ def test_recurrent_layers(flags: tuple[str, ...], layers: list[Case], tmp_path: 
 
 
 @needs_compiler
-@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("op", often(["LSTM", "GRU", "RNN"], 3))
 def test_lengths_that_are_an_input_are_a_mask(op: str, tmp_path: Path) -> None:
     """Random codes of the lengths are mostly too long; those of the second network are short."""
     graph = integers(rewrite(graph_of(layer(op, steps=5, lengths="input", states="input"))).graph)
@@ -103,7 +103,7 @@ def test_lengths_that_are_an_input_are_a_mask(op: str, tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("make", [free_lengths.strided_gru, free_lengths.strided_lstm])
+@pytest.mark.parametrize("make", often([free_lengths.strided_gru, free_lengths.strided_lstm], 2))
 def test_layers_behind_strides_end_at_a_length(make: Callable[[int], bytes], tmp_path: Path) -> None:
     graph, *_ = free_length(make, 24, WIDE, zeros=make is free_lengths.strided_lstm)
     one = case(graph, WIDE.numerics, 0, 8)

@@ -30,7 +30,7 @@ from tests.networks.lite_loops import TARGET, WIDE, both, different, drawn
 from tests.networks.looped import free_length, ranges_of
 from tests.networks.onnx_text import normal
 from tests.rules.test_recurrent import layer
-from tests.tiers import often
+from tests.tiers import often, spread
 
 pytest.importorskip("tflite")
 pytest.importorskip("ai_edge_litert")
@@ -95,8 +95,7 @@ def test_of_two_loops_in_each_other_one_is_a_while(data: bytes) -> None:
     assert not different(graph, models)
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "bits"), spread(list(NETWORKS), [8, 16]))
 def test_a_while_gives_the_codes_of_its_steps_written_out(name: str, bits: int) -> None:
     graph = recurrent(name, bits)
     models = both(graph)

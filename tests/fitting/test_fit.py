@@ -29,12 +29,22 @@ TRUTH = {
 
 
 @pytest.fixture(scope="module")
-def subjects() -> list[Subject]:
-    return in_order(3, 5, 8)
+def alone() -> list[Subject]:
+    """One program, for tests that every run has."""
+    return in_order(3)
+
+
+@pytest.fixture(scope="module")
+def subjects(alone: list[Subject]) -> list[Subject]:
+    return [*alone, *in_order(5, 8)]
 
 
 @pytest.fixture(scope="module")
 def times(subjects: list[Subject]) -> list[np.ndarray]:
+    return taken(subjects)
+
+
+def taken(subjects: list[Subject]) -> list[np.ndarray]:
     """What a board would take: another target's times, give or take 2 %."""
     rng = np.random.default_rng(0)
     board = with_constants(SMALL, TRUTH)
@@ -59,10 +69,11 @@ def test_constants_of_exact_times_are_found_again(subjects: list[Subject]) -> No
         assert found.constants[name][1] == pytest.approx(want, rel=0.15), name
 
 
-def test_what_no_layer_depends_on_stays(subjects: list[Subject]) -> None:
+@pytest.mark.slow
+def test_what_no_layer_depends_on_stays(alone: list[Subject]) -> None:
     """Nothing is known of a constant of engines that a target does not use: it keeps its value."""
-    same = [one.cycles(SMALL) for one in subjects[:1]]
-    found = fit(subjects[:1], same, SMALL, list(CONSTANTS), 0.25)
+    same = [one.cycles(SMALL) for one in alone]
+    found = fit(alone, same, SMALL, list(CONSTANTS), 0.25)
     assert found.error(after=True, held_out=True) < 0.01
     for name in found.undetermined:
         before, after = found.constants[name]
@@ -80,12 +91,12 @@ def written(path: Path, subjects: list[Subject], times: list[np.ndarray], unit: 
     return path
 
 
-def test_the_verb_writes_a_target(subjects: list[Subject], times: list[np.ndarray], tmp_path: Path) -> None:
-    paths, subjects, times = [], subjects[:1], times[:1]
-    for one in subjects:
+def test_the_verb_writes_a_target(alone: list[Subject], tmp_path: Path) -> None:
+    paths = []
+    for one in alone:
         one.program.save(tmp_path / f"{one.name}.npu")
         paths.append(str(tmp_path / f"{one.name}.npu"))
-    table = str(written(tmp_path / "measured.csv", subjects, times))
+    table = str(written(tmp_path / "measured.csv", alone, taken(alone)))
     out = tmp_path / "fitted.toml"
     said = CliRunner().invoke(application("target"), ["target", "fit", table, *paths, "-o", str(out)])
     assert said.exit_code == 0, said.output
@@ -115,16 +126,16 @@ def test_the_verb_writes_a_target(subjects: list[Subject], times: list[np.ndarra
         ("layer,us\n{0},1\n", "NF-RUN-035"),
     ],
 )
-def test_tables_that_cannot_be_used(text: str, code: str, subjects: list[Subject], tmp_path: Path) -> None:
-    path, one = tmp_path / "m.csv", subjects[:1]
+def test_tables_that_cannot_be_used(text: str, code: str, alone: list[Subject], tmp_path: Path) -> None:
+    path, one = tmp_path / "m.csv", alone
     path.write_text(text.format(next(iter(one[0].layers))))
     with pytest.raises(NpuflowError) as raised:
         fit(one, measured(read(path), one, 1000.0), SMALL, list(CONSTANTS), 0.25)
     assert raised.value.code == code and isinstance(raised.value, DataError)
 
 
-def test_rows_of_one_layer_add_up(subjects: list[Subject], tmp_path: Path) -> None:
-    one = subjects[0]
+def test_rows_of_one_layer_add_up(alone: list[Subject], tmp_path: Path) -> None:
+    one = alone[0]
     (tmp_path / "m.csv").write_text("layer,ms\n" + f"{list(one.layers)[1]},10\n" * 2)
     (found,) = measured(read(tmp_path / "m.csv"), [one], 2.0)
     assert found[1] == 40000 and np.isnan(np.delete(found, 1)).all()

@@ -109,6 +109,7 @@ def test_a_worker_out_of_memory_fails_the_step_by_name(tmp_path: Path) -> None:
     assert result.errors[0].where.stage == "numbers" and "out of memory" in result.errors[0].message
 
 
+@pytest.mark.slow
 def test_processes_of_a_build_survive_a_dying_worker(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     tables = {"source": {"count": 3}, "reading": {"die": str(tmp_path / "once")}}
@@ -138,6 +139,7 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_known")
 @pytest.mark.timeout(60)
 def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
@@ -191,6 +193,7 @@ def test_a_crash_is_not_called_a_lack_of_memory() -> None:
     )
 
 
+@pytest.mark.slow
 def test_workers_that_die_when_they_are_asked_are_not_called_a_wrong_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +211,7 @@ def test_workers_that_die_when_they_are_asked_are_not_called_a_wrong_installatio
     assert "install" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_last_worker_is_gone_ends_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +310,7 @@ def test_the_words_for_a_worker_that_differs(tmp_path: Path) -> None:
     assert "toys" not in told(listed, {"total": ours}, installed(), [])[0]
 
 
+@pytest.mark.slow
 def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> None:
     """A real worker of another installation: its copy of the toy compiler has one stage changed."""
     from distributed import LocalCluster

@@ -16,6 +16,7 @@ import toys
 
 from npuflow.flow.events import Event
 from npuflow.flow.run import Interrupted
+from tests.tiers import often
 
 
 def test_ctrl_c_ends_cleanly_and_the_next_build_resumes(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_an_interrupt_that_something_swallows_still_stops_the_build(tmp_path: Pa
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes:2"])
+@pytest.mark.parametrize("scheduler", often(["threads", "processes:2"], 2))
 def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler: str) -> None:
     """The terminal interrupts every process of the group; workers printed a traceback each."""
     tables = {"source": {"count": 400}, "reading": {"sleep": 0.2}}

@@ -20,6 +20,7 @@ from npuflow.base.errors import BuildError
 from npuflow.flow import executor_cluster, executor_workers
 from npuflow.flow.events import Event, StepEvent, Warned
 from npuflow.flow.executor_tasks import Results
+from tests.tiers import often
 
 pytestmark = pytest.mark.timeout(120)  # what they are about waited for ever
 
@@ -68,10 +69,8 @@ def workers(number: int) -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-@pytest.mark.parametrize(
-    ("count", "number"),
-    [pytest.param(2, 0, id="first-step", marks=pytest.mark.slow), pytest.param(1, 3, id="last-step")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "number"), [(2, 0), (1, 3)], ids=["first-step", "last-step"])
 def test_a_result_that_dies_with_its_workers_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, number: int
 ) -> None:
@@ -86,6 +85,7 @@ def test_a_result_that_dies_with_its_workers_is_made_again(
     assert len(warned) == count and all("its unfinished work is rescheduled" in text for text in warned)
 
 
+@pytest.mark.slow
 def test_a_result_that_dies_with_a_process_of_the_build_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,9 +96,7 @@ def test_a_result_that_dies_with_a_process_of_the_build_is_made_again(
     assert far.ok and far.outputs == near.outputs
 
 
-@pytest.mark.parametrize(
-    "who", ["worker", "scheduler", pytest.param("silent scheduler", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("who", often(["worker", "scheduler", "silent scheduler"], 3))
 def test_results_that_nobody_can_give_any_more_end_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
@@ -141,6 +139,7 @@ def test_a_scheduler_that_fell_silent_while_nothing_ran_ends_the_build(
     assert caught.value.code == "NF-CLUSTER-001"
 
 
+@pytest.mark.slow
 def test_a_lost_result_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is made again behind a step that may take hours."""
     from distributed import Client

@@ -54,7 +54,7 @@ def test_holds_until_something_changes(world: World) -> None:
     assert holds(world) and not holds(world, "build", "y.toml")
 
 
-@pytest.mark.parametrize("kind", often(sorted(set(EDITS) - {"recipe", "refinement"}), 2))
+@pytest.mark.parametrize("kind", often(sorted(set(EDITS) - {"recipe", "refinement"}), 4))
 def test_an_edit_that_matters_is_seen(world: World, kind: str) -> None:
     """Where the memo still holds, as after an edit of an unused plug-in, a build has nothing to do."""
     rnd, seen = random.Random(3), 0

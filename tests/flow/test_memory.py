@@ -143,6 +143,7 @@ def test_on_a_cluster_too(forge: Forge, tmp_path: Path, monkeypatch: pytest.Monk
     assert (result.check().ran, most) == (6, 1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_runs_out_of_memory_fails_the_step_by_name(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

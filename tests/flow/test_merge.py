@@ -211,6 +211,7 @@ def test_a_plan_knows_the_parts(forge: Forge, tmp_path: Path) -> None:
     assert {step.status for step in found if step.stage == "total"} == {"maybe"}
 
 
+@pytest.mark.slow
 def test_parts_run_in_other_processes(forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 

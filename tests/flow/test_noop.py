@@ -49,6 +49,7 @@ def test_the_second_build_imports_next_to_nothing(project: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_json_lines_are_those_of_a_build_of_hits(project: Path) -> None:
     build(project, "--json")
     quick, modules = build(project, "--json")
@@ -67,9 +68,12 @@ def test_json_lines_are_those_of_a_build_of_hits(project: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [
-    ("--until", "total", "--out", "elsewhere"),
-    ("--until", "total", "--out", "elsewhere", "--cache", "other", "--set", "count.least=2"),
     ("--until", "page", "--out", "elsewhere"),
+    pytest.param(("--until", "total", "--out", "elsewhere"), marks=pytest.mark.slow),
+    pytest.param(
+        ("--until", "total", "--out", "elsewhere", "--cache", "other", "--set", "count.least=2"),
+        marks=pytest.mark.slow,
+    ),
 ])
 def test_a_build_up_to_a_stage_is_remembered(project: Path, options: tuple[str, ...]) -> None:
     """Such a build writes no lock, so that none may be asked for, whatever another build has left of one."""
@@ -83,6 +87,7 @@ def test_a_build_up_to_a_stage_is_remembered(project: Path, options: tuple[str, 
     assert "nothing to do" in text and "npuflow.flow.wire" not in modules
 
 
+@pytest.mark.slow
 def test_an_edit_or_a_lost_product_is_noticed(project: Path) -> None:
     build(project)
     (project / "texts/one.txt").write_text("c d e f\n")

@@ -11,6 +11,7 @@ import toys
 
 from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow.events import Event, Running
+from tests.tiers import often
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_a_misspelt_scheduler_is_told_before_anything_runs(tmp_path: Path, name:
     assert caught.value.code == "NF-USAGE-058" and words in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["ftp://127.0.0.1:8786", "tcp://127.0.0.1"])
+@pytest.mark.parametrize("name", often(["ftp://127.0.0.1:8786", "tcp://127.0.0.1"], 2))
 def test_an_address_that_no_scheduler_can_have(tmp_path: Path, name: str) -> None:
     """A client that was made with it hung for 20 seconds when the build had ended, and left a traceback."""
     script = f"import pathlib, toys; toys.run(pathlib.Path({str(tmp_path)!r}), scheduler={name!r})"

@@ -74,6 +74,7 @@ def test_all_of_it_damaged_is_as_none_of_it(tmp_path: Path) -> None:
     assert again.ran == 0 and not warned
 
 
+@pytest.mark.slow
 def test_workers_in_other_processes_know_what_one_of_them_found(tmp_path: Path) -> None:
     """What a worker found damaged, the driver took for there: the build ended after the third time."""
     shared = Shared(tmp_path)

@@ -13,6 +13,7 @@ from distributed.batched import BatchedSend
 from distributed.client import AllExit
 
 from npuflow.flow.executor_tasks import report_unretrieved
+from tests.tiers import often
 
 
 @pytest.mark.parametrize(("fault", "said"), [(AllExit, False), (ValueError, True)], ids=["dask's", "other"])
@@ -46,7 +47,7 @@ class Written:
         return 1
 
 
-@pytest.mark.parametrize(("slow", "fault"), [(True, None), (False, None), (False, ValueError)])
+@pytest.mark.parametrize(("slow", "fault"), often([(True, None), (False, None), (False, ValueError)], 2))
 def test_a_wait_of_dasks_that_ends_with_its_loop_is_not_reported(
     slow: bool, fault: type[Exception] | None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,7 @@ def test_both_forms_mean_the_same(name: str) -> None:
         assert (bits, signed) == (bits_, signed_) and scales == pytest.approx(scales_)
 
 
+@pytest.mark.slow
 def test_a_build_gives_brevitas_numbers(tmp_path: Path) -> None:
     path, x = tmp_path / "net.onnx", HELD["8 bits: x"]
     path.write_bytes(HELD["8 bits: qcdq"].tobytes())

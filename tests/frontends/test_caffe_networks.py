@@ -9,9 +9,10 @@ import pytest
 
 from tests.frontends.caffe_models import judged, outputs, read
 from tests.frontends.caffe_networks import NETWORKS, network
+from tests.tiers import often
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", often(NETWORKS, 3))
 def test_published_networks_give_opencv_s_outputs(name: str, tmp_path: Path) -> None:
     net = network(name)
     x = np.random.default_rng(1).standard_normal((1, *net.image)).astype(np.float32)

@@ -19,6 +19,7 @@ from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.rewrite.rewrite import rewrite
 from tests.networks.onnx_text import normal, on_npu
+from tests.tiers import often
 
 FLOATS = {"w": normal(1, 8, 6), "b": normal(2, 6), "v": normal(3, 6, 4), "k": normal(4, 3, 2, 3, 3)}
 
@@ -83,7 +84,7 @@ def test_a_convolution_of_quantize_dynamic(tmp_path: Path) -> None:
     assert judged(quantised, 1) == ["conv"]
 
 
-@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("channels", often([False, True], 2))
 def test_a_recurrent_layer_of_quantize_dynamic(tmp_path: Path, channels: bool) -> None:
     """Its first output is not used, so that only the last state has a name."""
     arrays = {"w": normal(5, 1, 20, 4), "r": normal(6, 1, 20, 5), "b": normal(7, 1, 40)}

@@ -89,6 +89,7 @@ def test_one_width_inside_and_the_declared_one_outside(dtype: str) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=2e-2 if dtype == "float16" else 1e-4, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", often(["float16", "float64"], 2))
 def test_they_build_and_are_measured(dtype: str, tmp_path: Path) -> None:
     more = '[evaluate]\nsource = "data.npz"\n'

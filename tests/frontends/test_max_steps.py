@@ -18,6 +18,7 @@ from npuflow.place.place import place
 from npuflow.rewrite.rewrite import rewrite
 from tests.frontends.test_loops import loop
 from tests.networks.ending_loops import CASES, NAME, NESTED, REFUSED, SIZES, TRIPS, feed
+from tests.tiers import spread
 
 MOST = 12
 
@@ -32,8 +33,7 @@ def padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.concatenate([array, np.zeros((behind, *shape[1:]), array.dtype)]) if behind else array
 
 
-@pytest.mark.parametrize("most", [MOST, 3])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "most"), spread(list(CASES), [MOST, 3]))
 def test_results_of_several_ends(name: str, most: int) -> None:
     """More than three steps are a loop of the graph, fewer are written out."""
     graph = rewrite(read(CASES[name], most), careful=True).graph

@@ -192,6 +192,7 @@ def test_fused_operators_are_what_they_stand_for(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_network_of_fused_operators_builds(tmp_path: Path) -> None:
     text = """g (float[1,3,8,8] x) => (float[1,4,6] y) {
         c = com.microsoft.FusedConv<pads=[1,1,1,1], activation="Relu">(x, k, b) s = Constant<value=int64[3]

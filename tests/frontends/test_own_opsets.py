@@ -77,6 +77,7 @@ def test_only_forms_of_equal_meaning_replace_each_other() -> None:
     assert not compatible("GroupNormalization", 20, 21) and not compatible("Split", 17, 18)
 
 
+@pytest.mark.slow
 def test_loops_and_boxes_build_through_every_step(tmp_path: Path) -> None:
     text = """g (float[1,3,8,8] x) => (float[2,4,2,2] y, float[1,4,1,1] z, float[1,4,8,8] w, float[g,4,1,1]
     grown) {

@@ -145,6 +145,7 @@ def test_programs_keep_the_scales(bits: int, act: int, tmp_path: Path) -> None:
     assert widths == {act}
 
 
+@pytest.mark.slow
 def test_a_default_build_keeps_the_stated_widths(tmp_path: Path) -> None:
     """Programs are judged by the network with its roundings, which they compute: nothing is widened or left
     in float, and no bias is moved towards a network that the file does not state."""

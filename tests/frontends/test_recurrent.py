@@ -99,6 +99,7 @@ def test_it_is_what_onnx_defines(op: str) -> None:
     assert not found.kind, found
 
 
+@pytest.mark.slow
 def test_it_builds_through_every_step(tmp_path: Path) -> None:
     text = f"""g (float[{BATCH},{STEPS},{SIZE}] x) => (float[{BATCH},{STEPS},2] y) {{
         h, last = GRU<hidden_size={HIDDEN}, layout=1>(x, w, r) axes = Constant<value = int64[1] {{2}}>()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from npuflow import Runner
 from npuflow.cli._run_model import joined
@@ -26,6 +27,7 @@ BOXES = """g (float[1,16] x) => (float[n,4] best) {
 RNG = np.random.default_rng(0)
 
 
+@pytest.mark.slow
 def test_places_of_values_build_through_every_step(tmp_path: Path) -> None:
     weights = {
         "k": RNG.normal(size=(4, 3, 3, 3)).astype(np.float32), "s": np.array([64, 4]), "one": np.array([1]),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.tiers import spread
+
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
 from npuflow.base.errors import ModelError
@@ -71,10 +73,13 @@ def test_a_decoder_of_a_number_of_steps(dtype: str, alone: bool, old: bool) -> N
     assert len(tokens) > 3 and max(len(set(row)) for row in tokens) > 3
 
 
-@pytest.mark.parametrize("most", [MOST, 20])
-@pytest.mark.parametrize(("dtype", "alone", "old"), FORMS)
-def test_a_decoder_until_a_token_ends_it(dtype: str, alone: bool, old: bool, most: int) -> None:
+@pytest.mark.parametrize(
+    ("form", "most"), spread(FORMS, [MOST, 20]),
+    ids=lambda one: "-".join(map(str, one)) if isinstance(one, tuple) else None,
+)
+def test_a_decoder_until_a_token_ends_it(form: tuple[str, bool, bool], most: int) -> None:
     """Rows behind the end are 0, and the token stays. The number of rows bounds the steps, too."""
+    dtype, alone, old = form
     data = decoder(ending=True, dtype=dtype, alone=alone, old=old).data()
     graph = read(data, most)
     assert [one.steps for one in loops(graph)] == [MOST] and (0, WIDE - 1) in ranges(graph)
@@ -91,7 +96,7 @@ def test_few_steps_until_an_end_are_written_out() -> None:
         np.testing.assert_array_equal(found[:3], rows[:3])
 
 
-@pytest.mark.parametrize("seed", often(range(60), 3))
+@pytest.mark.parametrize("seed", often(range(60), 6))
 def test_random_bodies(seed: int) -> None:
     one = drawn(seed)
     data = one.data()

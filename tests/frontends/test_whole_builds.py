@@ -32,6 +32,7 @@ def whole(folder: Path, model: str, more: str = "", **inputs: tuple[int, ...]) -
     return done
 
 
+@pytest.mark.slow
 def test_a_tflite_file_with_a_recurrent_layer(tmp_path: Path) -> None:
     pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")

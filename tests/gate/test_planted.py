@@ -42,7 +42,7 @@ def gate(
     return code, [line for line in lines if line["event"] == "gate"]
 
 
-@pytest.mark.parametrize("one", often(PLANTED[1:] + PLANTED[:1], 10), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", often(PLANTED[1:] + PLANTED[:1], 15), ids=lambda one: one.name)
 def test_a_planted_regression_is_found_with_its_key(
     one: Planted, base: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_position_outside_of_the_cache_is_one_error(position: int, exact: str)
 
 
 def test_the_node_reads_the_index_beside_what_the_host_makes_of_it() -> None:
-    (node,) = parts(context_model(program("llama", "bm1684x", 4)).model)
+    (node,) = parts(context_model(program("llama", "edge-8t", 4)).model)
     assert node.input[-1] == "position" and "layers.0.heads:numbers" in node.input
     assert "cache.0.key:next" in node.output
 
@@ -110,7 +110,7 @@ def test_the_verb_writes_the_network_of_a_file(tmp_path: Path, capsys: pytest.Ca
 
 def test_an_index_of_several_parts_on_the_npu_is_refused() -> None:
     """Their waits could not be counted anew. Here: a part of the host between two halves of the commands."""
-    own = program("llama", "edge-8t", 1)
+    own = program("llama", "edge-8t", 4)
     steps = own.meta["steps"]
     (at,) = [k for k, step in enumerate(steps) if step["kind"] == "npu"]
     (count,) = steps[at]["count"]

@@ -18,6 +18,7 @@ from npuflow.report.profile.schedule import compare
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build
 from tests.networks.small import Builder
+from tests.tiers import often
 
 RATES = (ArrayRate(), ArrayRate(16, 8, 0.5), ArrayRate(8, 4, 2.0), ArrayRate(4, 4, 3.0))
 
@@ -51,7 +52,7 @@ def profiled(target: Target, quantize: Quantize) -> Profile:
     return profile(build(done, target))
 
 
-@pytest.mark.parametrize("dataflow", ["weight_stationary", "output_stationary"])
+@pytest.mark.parametrize("dataflow", often(["weight_stationary", "output_stationary"], 2))
 def test_the_clock_and_the_schedule_pay_the_same(dataflow: str) -> None:
     numerics = Numerics(weight_bits=(4, 8, 16), wide_acc_bits=48)
     compute = replace(SMALL.compute, array_rates=RATES, dataflow=dataflow, pass_cycles=1, array_pixels=1)  # type: ignore[arg-type]

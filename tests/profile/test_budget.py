@@ -114,6 +114,9 @@ def test_narrow_codes_are_tried() -> None:
     )
 
 
+QUICK = ("data.count=4", "tiling.level=1", "precision.strategy=none", "correct.bias=off")
+
+
 def test_the_stage_refuses_or_warns(tmp_path) -> None:  # type: ignore[no-untyped-def]
     recipe = lenet(tmp_path)
     words = [
@@ -129,7 +132,7 @@ def test_the_stage_refuses_or_warns(tmp_path) -> None:  # type: ignore[no-untype
     ]
 
     def built(*sets: str):  # type: ignore[no-untyped-def]
-        options = [part for s in (*sets, "data.count=4", "tiling.level=1") for part in ("--set", s)]
+        options = [part for s in (*sets, *QUICK) for part in ("--set", s)]
         return CliRunner().invoke(application("build"), [*words, *options])
 
     done = built("budget.ms=100.0")

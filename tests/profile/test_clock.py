@@ -141,7 +141,7 @@ def test_cycles_are_those_of_a_published_simulator(
     assert found.total == pytest.approx(theirs, rel=0.001)
 
 
-@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 5), ids=lambda p: p.stem)
 def test_the_path_spends_every_cycle_once(path: Path) -> None:
     target = load(path)
     graph, _ = mixed(target.numerics)
@@ -163,7 +163,7 @@ def tiled(graph: Graph, target: Target, level: int) -> Profile:
 
 
 @pytest.mark.parametrize("level", often(LEVELS[::-1], 3))
-@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 5), ids=lambda p: p.stem)
 def test_schedule_and_clock_agree_term_by_term(path: Path, level: int) -> None:
     """The network within 5 %, its terms within 3 %, every group within 15 %."""
     target = load(path)
@@ -173,7 +173,7 @@ def test_schedule_and_clock_agree_term_by_term(path: Path, level: int) -> None:
     assert not apart(found), "\n".join(map(str, apart(found)))
 
 
-@pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
 def test_what_the_search_goes_by_is_near_the_clock(path: Path) -> None:
     target = load(path)
     graph, _ = mixed(target.numerics)
@@ -266,7 +266,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("level", often([0, 3], 2))
 @pytest.mark.parametrize("name", often(MUTATIONS, 3))
 def test_a_mutation_of_either_form_is_noticed(name: str, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = replace(MUTATED.memory, external_bandwidth=2.0)          # its bus binds in every plan

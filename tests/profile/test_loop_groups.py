@@ -15,6 +15,7 @@ from tests.networks.looped import program_of, quantised
 from tests.program.test_loop_cores import TWO
 from tests.program.test_repeats import TARGET
 from tests.rules.test_recurrent import layer
+from tests.tiers import often
 
 BOTH = 'direction="bidirectional"'
 
@@ -36,7 +37,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", often(reversed(PROGRAMS), 3))
 def test_what_all_rounds_take_is_compared_with_what_all_rounds_take(name: str) -> None:
     """The clock has each round of a group behind the group before it, as the schedule has; and what a round
     loads for layers behind the loop is those layers', by both."""

@@ -19,6 +19,7 @@ from npuflow.testing.op import quantised, samples
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model
+from tests.tiers import spread
 
 NUMERICS = Numerics(acc_bits=32)
 SCHEMES = {
@@ -39,9 +40,12 @@ def _session(written: bytes) -> ort.InferenceSession:
     return ort.InferenceSession(written, options)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("name", "index"), CASES)
-def test_every_integer_of_every_operator_is_within_one_step(name: str, index: int, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("case_of", "scheme"), spread(CASES, list(SCHEMES)),
+    ids=lambda one: "-".join(map(str, one)) if isinstance(one, tuple) else None,
+)
+def test_every_integer_of_every_operator_is_within_one_step(case_of: tuple[str, int], scheme: str) -> None:
+    name, index = case_of
     sample = samples(name)[index]
     graph, case = quantised(sample, NUMERICS, SCHEMES[scheme])
     kept = interpret(graph, case.inputs, NUMERICS, keep=lambda _: True)

@@ -223,7 +223,7 @@ def test_an_index_that_cannot_be_is_refused_when_the_file_is_opened(runtime: cty
 
 def test_a_run_that_fails_leaves_the_state_as_it_was(runtime: ctypes.CDLL) -> None:
     """An index that the caller has put anywhere."""
-    own = decoder("bm1684x", 1)
+    own = file_of(*SHARED[0])[1][0]
     with CProgram(runtime, own.program.to_bytes()) as one:
         wanted = [run(one, [token])["logits"] for token in TOKENS[:3]]
         one.trim(2)
@@ -238,7 +238,7 @@ def test_a_run_that_fails_leaves_the_state_as_it_was(runtime: ctypes.CDLL) -> No
 
 def test_the_program_of_an_epcontext_node_is_given_caches_and_index(runtime: ctypes.CDLL) -> None:
     """It keeps no state: what ONNX Runtime gives a node."""
-    own = decoder("edge-8t", 4)
+    own = file_of(*SHARED[0])[1][1]
     program = of_bytes(context_model(own.program).context)
     assert isinstance(program, Program) and "state" not in program.meta
     simulated = Simulated(own)

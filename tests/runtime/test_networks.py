@@ -58,7 +58,7 @@ def grown(seed: int, bits: int = 0) -> Program | None:
     return program if all(step["kind"] != "host" for step in program.meta["steps"]) else None
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", often(range(12), 2))
 def test_a_network_has_the_simulators_bits(runtime: ctypes.CDLL, seed: int) -> None:
     program = grown(seed)
     if program is None:
@@ -75,13 +75,14 @@ def test_many_networks_have_the_simulators_bits(runtime: ctypes.CDLL, seed: int)
         assert differing(runtime, program, 5)[0] == 0
 
 
+@pytest.mark.slow
 def test_rounds_that_load_constants_have_the_simulators_bits(runtime: ctypes.CDLL) -> None:
     """Blocks in which both addresses of a load go on, and addresses in local memory."""
     program = program_of(quantised(stacked(), WIDE)[0], WIDE)
     assert program.stored and differing(runtime, program, 7)[0] == 0
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", often(["LSTM", "GRU"], 2))
 def test_repeated_commands_have_the_simulators_bits(runtime: ctypes.CDLL, kind: str) -> None:
     program = program_of(quantised(layer(kind, steps=24), TARGET)[0], TARGET)
     assert program.stored and differing(runtime, program, 3)[0] == 0

@@ -25,7 +25,7 @@ from tests.runtime.test_language import (
 )
 
 HOST_PART = 11
-FIRST = [("llama", "edge-8t"), ("gpt2", "bm1684x")]
+FIRST = [("llama", "edge-8t")]
 LONG = [pytest.param(family, target, marks=pytest.mark.slow)
         for family in FAMILIES for target in ("edge-8t", "bm1684x") if (family, target) not in FIRST]
 

@@ -20,6 +20,7 @@ from npuflow.stages.tiling import Planning, Tiled, Tiling, planned_by, shipped_t
 from tests.networks import free_lengths
 from tests.networks.harness import machine
 from tests.networks.looped import free_length
+from tests.tiers import often
 
 TARGET = shipped_targets()["edge-4t"]
 PLANNED = PlannedTarget(TARGET.compute, TARGET.memory, TARGET.dma, TARGET.numerics, TARGET.host)
@@ -53,7 +54,7 @@ def test_a_prime_number_of_steps_has_chunks() -> None:
     assert 193 % made.plan.chunk and not whole.plan.chunk
 
 
-@pytest.mark.parametrize("case", [(40, Tiling()), (96, Tiling(keep=("y:q",)))])
+@pytest.mark.parametrize("case", often([((40, Tiling()),), ((96, Tiling(keep=("y:q",))),)], 2))
 def test_layers_stay_whole_where_steps_are_few_or_the_plan_is_pinned(
     case: tuple[int, Tiling],
 ) -> None:

@@ -210,6 +210,7 @@ def test_sources_of_several_lengths_are_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "out/pair/model.npu").exists()
 
 
+@pytest.mark.slow
 def test_a_chain_is_scored_as_a_whole(tmp_path: Path) -> None:
     """By the last component's outputs: programs behind programs, float models behind float models."""
     recipe = project_in(tmp_path)

@@ -16,6 +16,7 @@ from npuflow.tune.improve import NETWORK, Trial
 from tests.correct.test_equalize import inverted
 from tests.networks import recipes
 from tests.stages.builds import made, products
+from tests.tiers import often
 
 RECIPE = recipes.RECIPE + """\
 [calibrate]
@@ -72,7 +73,7 @@ def test_other_thresholds_leave_other_tables_steps_alone(tmp_path: Path) -> None
     assert off.outputs["quantize"] == off.outputs["correct"]              # nothing below would be built again
 
 
-@pytest.mark.parametrize("choice", ["on", "off"])
+@pytest.mark.parametrize("choice", often(["on", "off"], 2))
 def test_the_recipe_may_decide_instead_of_the_judge(tmp_path: Path, choice: str) -> None:
     recipe = folder(tmp_path)
     keys = ("equalize.scale", "equalize.absorb", "equalize.smooth", "correct.bias")

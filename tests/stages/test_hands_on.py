@@ -83,6 +83,7 @@ def test_the_second_is_calibrated_and_scored_on_what_the_function_makes(
     assert read["y"].shape == (1, 3)
 
 
+@pytest.mark.slow
 def test_another_function_runs_what_reads_it(
     made: tuple[Path, dict[str, dict[str, Any]]], tmp_path: Path
 ) -> None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import parser
 
 from npuflow import build
 from npuflow.ir.text import to_text
@@ -16,11 +19,14 @@ from npuflow.tune import judge
 from tests.tiers import often
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,28,28] image) => (float[1,10] y) {
+    a = Conv<pads=[1,1,1,1], strides=[2,2]>(image, first) b = Relu(a)
+    c = Conv<pads=[1,1,1,1]>(b, second) d = Add(b, c) e = Relu(d)
+    f = GlobalAveragePool(e) h = Flatten(f) y = MatMul(h, last) }"""
 RECIPE = f"""
 target = "edge-4t"
 [model]
-path = "{EXAMPLE}/fashion.onnx"
-inputs = {{ image = [1, 1, 28, 28] }}
+path = "net.onnx"
 [data]
 source = "{EXAMPLE}/calib.npz"
 count = 16
@@ -54,6 +60,11 @@ def candidates(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> dic
 
     monkeypatch.setattr(judge, "build", recorded("judged"))
     monkeypatch.setattr(quantising, "build", recorded("quantize"))
+    proto, rng = parser.parse_model(TEXT), np.random.default_rng(0)
+    for name, shape in (("first", (8, 1, 3, 3)), ("second", (8, 8, 3, 3)), ("last", (8, 10))):
+        weights = rng.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    onnx.save_model(proto, str(folder / "net.onnx"))
     (folder / "net.toml").write_text(RECIPE)
     more = {"until": "quantize", "scheduler": "threads", "publish": False}
     build(folder / "net.toml", sets, cache=folder / "cache", **more)

@@ -107,6 +107,7 @@ def test_the_parts_of_the_network_hold_no_weights(pair: dict[str, tuple[Path, Re
         assert len(model.graph.input) >= 4          # x, and weights
 
 
+@pytest.mark.slow
 def test_statistics_thresholds_and_corrections_are_the_same(pair: dict[str, tuple[Path, Result]]) -> None:
     whole, fed = both(pair, "thresholds")
     assert set(whole.ranges) == set(fed.ranges)
@@ -118,6 +119,7 @@ def test_statistics_thresholds_and_corrections_are_the_same(pair: dict[str, tupl
     assert {"stem", "wide", "head"} <= {t.layer for t in fed.trials if t.correction == "bias"}
 
 
+@pytest.mark.slow
 def test_the_search_takes_the_same_widths(pair: dict[str, tuple[Path, Result]]) -> None:
     whole, fed = both(pair, "precision")
     assert whole.overrides and fed.overrides == whole.overrides
@@ -125,6 +127,7 @@ def test_the_search_takes_the_same_widths(pair: dict[str, tuple[Path, Result]]) 
         assert abs(a.sqnr - b.sqnr) < 0.2
 
 
+@pytest.mark.slow
 def test_fidelity_evaluation_and_the_checks_are_the_same(pair: dict[str, tuple[Path, Result]]) -> None:
     whole, fed = both(pair, "fidelity")
     assert set(whole.tensors) == set(fed.tensors)
@@ -143,6 +146,7 @@ def test_fidelity_evaluation_and_the_checks_are_the_same(pair: dict[str, tuple[P
     assert abs(compared.verdict.equal - known.verdict.equal) < 0.01
 
 
+@pytest.mark.slow
 def test_programs_are_the_same(pair: dict[str, tuple[Path, Result]]) -> None:
     whole, fed = both(pair, "codegen")
     assert [len(words) for words in whole.program.commands] == [len(words) for words in fed.program.commands]
@@ -151,6 +155,7 @@ def test_programs_are_the_same(pair: dict[str, tuple[Path, Result]]) -> None:
     assert len(a) == len(b) and np.mean(a == b) > 0.95
 
 
+@pytest.mark.slow
 def test_the_qdq_model_has_its_tensors_beside_it(
     pair: dict[str, tuple[Path, Result]], tmp_path: Path
 ) -> None:

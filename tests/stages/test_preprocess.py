@@ -33,6 +33,7 @@ from npuflow.stages.simulate import Simulation
 from npuflow.stages.thresholds import Thresholds
 from npuflow.testing.stage import built, check_deterministic, check_products
 from tests.stages.builds import made, products
+from tests.tiers import often
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,16,24] x) => (float[1,6,8,12] y) {
     a = Conv<pads=[1,1,1,1], strides=[2,2], kernel_shape=[3,3]>(x, k) y = Relu(a) }"""
@@ -80,7 +81,7 @@ def program(path: Path) -> tuple[Path, Simulation, Placement, Any]:
     return file, simulation, placement, compiled.program
 
 
-@pytest.mark.parametrize("place", ["auto", "host"])
+@pytest.mark.parametrize("place", often(["auto", "host"], 2))
 def test_the_program_prepares_what_the_host_did(project: Path, place: str) -> None:
     """Raw bytes in, the same outputs: within the rounding of resized pixels."""
     host, _, _, _ = program(recipe(project, "host", 0))
@@ -117,7 +118,7 @@ def test_the_zero_point_is_the_mean_that_the_program_subtracts(project: Path, ow
     assert parsed.pixels["image"].zero == pixels[0].zero_point[0]
 
 
-@pytest.mark.parametrize("target", ["edge-4t", "edge-pow2"])
+@pytest.mark.parametrize("target", often(["edge-4t", "edge-pow2"], 2))
 def test_a_mean_in_the_program_costs_no_accuracy(project: Path, target: str) -> None:
     """The same pixels, the same zero point: the outputs are those of a mean that the host subtracts."""
     steps = ['channels = "bgr"', STEPS[2]]
@@ -303,6 +304,7 @@ def test_what_does_not_fit_the_model(project: Path, more: str, steps: list[str],
         built(recipe(project, "wrong", len(steps), more, steps), project / "cache", "preprocess")
 
 
+@pytest.mark.slow
 def test_every_step_has_its_operators(project: Path) -> None:
     """The operators that steps become are in the key of the stage, whatever the model has."""
     own = [

@@ -61,6 +61,7 @@ def test_masks_are_a_product_by_the_names_of_weights(shared: Path, tmp_path: Pat
         assert masks["point.w"].any(axis=(1, 2, 3)).sum() == 32
 
 
+@pytest.mark.slow
 def test_channels_and_patterns_of_zeros_together(shared: Path) -> None:
     sets = ["prune={pattern='2:4', channels={share=0.5, multiple=4}}", "quantize.weights.bits=8"]
     result = made(shared, *sets, until="simulate")
@@ -83,6 +84,7 @@ def test_both_and_another_order_give_each_product_once(shared: Path, tmp_path: P
     assert {"channel_masks", "masks"} <= done.products.keys()
 
 
+@pytest.mark.slow
 def test_channels_in_another_order_lose_less_and_the_program_is_exact(shared: Path) -> None:
     sets = ["prune={pattern='2:4', permute=true}", "quantize.weights.bits=8"]
     result = made(shared, *sets, until="simulate")

@@ -23,6 +23,7 @@ from npuflow.stages.package import PackedShapes
 from npuflow.stages.shape_programs import ShapedProgram
 from npuflow.testing.stage import built
 from tests.checkpoints.running import FAMILIES, Running
+from tests.tiers import often
 
 CONTEXT, ROWS, CHUNKS = 64, 16, (1, 5)
 RECIPE = """target = "{target}"
@@ -42,13 +43,15 @@ scales = "off"
 bias = "off"
 [precision]
 strategy = "none"
+[tiling]
+level = {level}
 """
 NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
-CASES = [("gemma3", "bm1684x", 16)]
+CASES = [("gemma3", "bm1684x", 16, 1)]       # the lower level of tiling takes half of the time
 LONG = [
-    pytest.param(case, marks=pytest.mark.slow)
+    pytest.param((family, target, bits, 3), marks=pytest.mark.slow)
     for family in ("mistral", "gemma3", "gemma2", "phi3", "qwen2-window") for target in NUMBERS
-    for bits in (16, 8) if (case := (family, target, bits)) not in CASES
+    for bits in (16, 8)
 ]
 WINDOWS = {"mistral": 7, "gemma3": 6, "gemma2": 6, "phi3": 9, "qwen2-window": 6}
 
@@ -88,10 +91,10 @@ class Rings:
 @pytest.fixture(scope="module", params=[*CASES, *LONG], ids=lambda case: "-".join(map(str, case)))
 def rings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rings:
     folder = tmp_path_factory.mktemp("rings")
-    family, target, bits = request.param
+    family, target, bits, level = request.param
     np.savez(folder / "calib.npz", tokens=np.random.default_rng(0).integers(3, 80, (4, 40, 1, 1)))
     numbers = NUMBERS[target] + ("\ncache = 8" if bits == 8 else "")
-    text = RECIPE.format(target=target, path=FAMILIES / family, quantize=numbers)
+    text = RECIPE.format(target=target, path=FAMILIES / family, quantize=numbers, level=level)
     (folder / "net.toml").write_text(text)
     done = built(folder / "net.toml", folder / "cache", "package")
     (package,), programs = done.products("package").values(), done.products("shape_programs").values()
@@ -133,7 +136,7 @@ def test_chunks_in_any_order_are_decode_bit_for_bit(rings: Rings, exact: str) ->
         assert session.runs == {n: chunks.count(n) for n in CHUNKS}
 
 
-@pytest.mark.parametrize("exact", ["executor", "simulator"])
+@pytest.mark.parametrize("exact", often(["executor", "simulator"], 2))
 def test_commands_of_one_token_are_those_of_the_graph(rings: Rings, exact: str) -> None:
     session, turns = rings.session(exact), 2 if exact == "executor" else 1
     for token, wanted in zip(rings.tokens[: turns * ROWS + 3], rings.decoded, strict=False):
@@ -230,7 +233,7 @@ def test_a_file_of_a_session_that_says_too_much_is_refused(rings: Rings, tmp_pat
         assert fault.value.code == "NF-RUN-095"
 
 
-@pytest.mark.parametrize("exact", ["executor", "simulator"])
+@pytest.mark.parametrize("exact", often(["executor", "simulator"], 2))
 def test_a_model_with_an_epcontext_node_keeps_rings(rings: Rings, exact: str) -> None:
     """Of one token a run; its metadata say what the rings are."""
     program = next(iter(rings.programs()))

@@ -68,7 +68,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("method", "per"),
-    often([*((name, "channel") for name in sorted(ROUNDERS.names())), ("coordinate", "tensor")], 2),
+    often([*((name, "channel") for name in sorted(ROUNDERS.names())), ("coordinate", "tensor")], 4),
 )
 def test_every_method_is_exact_on_the_simulator(shared: Path, method: str, per: str) -> None:
     recipe = shared
@@ -177,7 +177,7 @@ def test_noise_rounds_nothing(tmp_path: Path) -> None:
     assert not rounded.weights
 
 
-@pytest.mark.parametrize("method", ["gptq", "coordinate", "adaround"])
+@pytest.mark.parametrize("method", often(["gptq", "coordinate", "adaround"], 3))
 def test_moments_that_are_too_large_are_taken_by_blocks_of_input_channels(shared: Path, method: str) -> None:
     sets = [f"round.method='{method}'", "moments.most_terms=40"]
     result = made(shared, *sets, until="simulate")
@@ -270,6 +270,7 @@ def test_a_pattern_that_is_none_and_layers_that_are_not_there(tmp_path: Path) ->
         made(recipe, "prune.pattern='2:4'", "prune.layers=['nowhere']")
 
 
+@pytest.mark.slow
 def test_blocks_descend_and_stay_exact(tmp_path: Path) -> None:
     """The codes of the build are those of the stage, which are kept where held-out samples say so."""
     sets = ["round.method='gptq'", "round.mode='blocks'", "quantize.weights={bits=3, per='tensor'}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,25 @@ SHAPES = "{ T = 12 }, { T = 20 }"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The project with both shapes built, for tests that change nothing there."""
+    folder = written(tmp_path_factory.mktemp("shapes"))
+    return folder, ran(folder, SHAPES)[0]
+
+
+def written(folder: Path) -> Path:
     proto, rng = parser.parse_model(TEXT), np.random.default_rng(0)
     weights = {"first": (16, 24), "bias": (24,), "last": (24, 8)}
     for name, shape in weights.items():
         array = rng.normal(size=shape).astype(np.float32)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    onnx.save_model(proto, str(tmp_path / "net.onnx"))
-    np.savez(tmp_path / "x.npz", x=rng.normal(size=(24, 12, 16)).astype(np.float32))
-    return tmp_path
+    onnx.save_model(proto, str(folder / "net.onnx"))
+    np.savez(folder / "x.npz", x=rng.normal(size=(24, 12, 16)).astype(np.float32))
+    return folder
 
 
 def recipe(project: Path, shapes: str = SHAPES, target: str = "edge-4t") -> Path:
@@ -74,8 +86,8 @@ def ran(project: Path, shapes: str, *sets: str) -> tuple[Result, dict[str, int]]
     return run_plan(plan, loaded, store, settings, seen).check(), count
 
 
-def test_one_file_runs_every_shape(project: Path) -> None:
-    done, _ = ran(project, SHAPES)
+def test_one_file_runs_every_shape(made: tuple[Path, Result]) -> None:
+    project, done = made
     store = open_cache(load(project / "net.toml"), Settings(cache=project / "cache"))
     packed = store.load(done.refs["package"].digest, PackedShapes)
     file = project / "out" / "net" / "model.npu"
@@ -96,10 +108,9 @@ def test_one_file_runs_every_shape(project: Path) -> None:
     assert "1x12x16" in str(fault.value.because) and "1x20x16" in str(fault.value.because)
 
 
-def test_the_server_takes_every_shape(project: Path) -> None:
+def test_the_server_takes_every_shape(made: tuple[Path, Result]) -> None:
     """Alone, and samples of both shapes at the same time: a batch holds samples of one shape."""
-    ran(project, SHAPES)
-    runner = Runner(project / "out" / "net" / "model.npu", batch=4, linger=0.05)
+    runner = Runner(made[0] / "out" / "net" / "model.npu", batch=4, linger=0.05)
     rng = np.random.default_rng(3)
     given = [rng.normal(size=(1 + k % 3, 12 + 8 * (k % 2), 16)).astype(np.float32) for k in range(8)]
     wanted = [
@@ -123,8 +134,8 @@ def test_the_server_takes_every_shape(project: Path) -> None:
         assert status == 400 and "13" in refused["error"]
 
 
-def test_a_further_shape_runs_its_own_tasks_alone(project: Path) -> None:
-    ran(project, SHAPES)
+def test_a_further_shape_runs_its_own_tasks_alone(made: tuple[Path, Result], tmp_path: Path) -> None:
+    project = shutil.copytree(made[0], tmp_path / "project")
     assert ran(project, f"{SHAPES}, {{ T = 28 }}")[1] == {"shapes": 1, "shape_programs": 1, "package": 1}
     assert ran(project, "{ T = 12 }, { T = 32 }, { T = 28 }")[1] == \
         {"shapes": 1, "shape_programs": 1, "package": 1}
@@ -174,9 +185,9 @@ def test_the_stages_are_deterministic_and_their_products_are_whole(project: Path
         check_products(one, stage)
 
 
-def test_verbs_choose_by_the_shape(project: Path) -> None:
-    done, _ = ran(project, SHAPES)
-    file, rng = done.products["program"], np.random.default_rng(3)
+def test_verbs_choose_by_the_shape(made: tuple[Path, Result], tmp_path: Path) -> None:
+    project = shutil.copytree(made[0], tmp_path / "project")
+    file, rng = project / "out" / "net" / "model.npu", np.random.default_rng(3)
     for size in (12, 20):
         np.savez(project / f"in{size}.npz", x=rng.normal(size=(1, size, 16)).astype(np.float32))
         inputs, outputs = str(project / f"in{size}.npz"), str(project / "out.npz")

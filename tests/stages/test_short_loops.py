@@ -52,6 +52,7 @@ def test_a_short_loop_takes_the_fewer_cycles(
     assert tiling.best_plan(tiling.LoopForms(wanted, made)).rolled
 
 
+@pytest.mark.slow
 def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0])
     monkeypatch.setattr(tiling, "log", lambda text: None)
@@ -67,6 +68,7 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
     assert len(few.rolls) == 1
 
 
+@pytest.mark.slow
 def test_rivals_are_planned_by_what_found_the_first_plan_and_the_best_by_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
