@@ -84,6 +84,7 @@ def test_a_point_is_taken_by_number(project: Path) -> None:
     assert values
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept(project: Path) -> None:
     precision, done, _ = made(project, "precision.max_bytes=0.8", "precision.minimise=cycles")
     assert {4, 8} == set(weight_bits(done)) and precision.points[-1].bytes <= 0.8

@@ -106,6 +106,7 @@ def test_random_data_is_no_alarm(folder: Path, capfd: pytest.CaptureFixture[str]
     assert last == "accuracy: the outputs cannot be judged: the calibration samples are random numbers"
 
 
+@pytest.mark.slow
 def test_widths_by_need_are_shown(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Bounds that only 16 bits can serve: what was widened, dB before and after, and the TOML."""
     text = RECIPE.replace('strategy = "none"', "sqnr_db = 50.0")

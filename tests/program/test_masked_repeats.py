@@ -87,6 +87,7 @@ def test_masked_layers_are_repeated(name: str) -> None:
     assert not [c for c in checks if c.different or c.executor]
 
 
+@pytest.mark.slow
 def test_weights_of_which_some_stay() -> None:
     """Each gate's product is one of its own; some are loaded once, the others in every step."""
     target = small()

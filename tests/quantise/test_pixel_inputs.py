@@ -260,6 +260,7 @@ def test_a_whole_build_is_exact_and_prints_the_border(
     assert figures[0] > 26 and figures[1] > 20
 
 
+@pytest.mark.slow
 def test_a_model_that_states_its_codes_keeps_them(tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()

@@ -215,7 +215,8 @@ def told_apart(program: Program, tries: int, seed: int) -> Counter[tuple[bool, b
     return found
 
 
-@pytest.mark.parametrize("name", often(["conv_gru", "both_ways", "two_layers", "pooled"], 4))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["conv_gru", "both_ways", "two_layers", "pooled"])
 def test_chunks_are_proved(name: str) -> None:
     graph, _, _ = free_length(getattr(free_lengths, name), 96, TARGET)
     program = program_in_chunks(graph, 8)

@@ -118,7 +118,8 @@ def test_no_search_beats_trying_all(seed: int, name: str) -> None:
         assert any(p <= price + 1e-9 and e <= error * (1 + 1e-9) for p, e in exact)
 
 
-@pytest.mark.parametrize("seed", often(range(8), 8))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
 def test_the_integer_program_is_beaten_by_no_baseline(seed: int) -> None:
     problem = made(seed, layers=12)
     best = figures(problem, STRATEGIES["ilp"](bounds=60).front(problem))
