@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -21,7 +22,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder
-from tests.tiers import spread
+from tests.tiers import often
 
 FAST = Compute(
     array_rows=16, array_cols=4, depthwise_macs=4, vector_lanes=64, fill_cycles=4, command_cycles=1
@@ -57,7 +58,7 @@ def opcodes(program, *names: str) -> list:
     return [c for core in program.decoded for c in core if c.opcode in names]
 
 
-@pytest.mark.parametrize(("window", "bits"), spread(WINDOWS, [8, 16]), ids=str)
+@pytest.mark.parametrize(("window", "bits"), often(product(WINDOWS, [8, 16]), 5), ids=str)
 def test_any_window_as_planned_and_tiled_at_random(window: tuple, bits: int) -> None:
     graph, feed = network(window, bits)
     program = check_exact(graph, feed, TARGET)

@@ -21,6 +21,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.random_networks import network, target
 from tests.networks.small import Builder
+from tests.tiers import often, spread
 
 FOUR = Numerics(weight_bits=(4, 8))
 
@@ -60,8 +61,7 @@ def typed(program) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("exact_only", [False, True])
-@pytest.mark.parametrize("bits", [3, 4])
+@pytest.mark.parametrize(("exact_only", "bits"), spread([False, True], [3, 4]))
 def test_every_weighted_operator_is_exact(exact_only: bool, bits: int) -> None:
     b, out = layers()
     program = check_exact(
@@ -129,7 +129,7 @@ def test_bytes_of_a_block() -> None:
     assert pack([(codes, "int4")], [((1, 2), (0, 3))])[0] == bytes([0x0F, 0x05])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", often(range(6), 3))
 def test_random_networks(seed: int) -> None:
     rng = random.Random(7000 + seed)
     machine_ = target(rng)

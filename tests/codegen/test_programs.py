@@ -41,14 +41,14 @@ def shipped_target(path: Path) -> Target:
     return target
 
 
-@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 6), ids=lambda p: p.stem)
 def test_a_network_on_a_shipped_target(path: Path) -> None:
     target = shipped_target(path)
     graph, inputs = mixed(target.numerics)
     check_exact(graph, inputs, target)
 
 
-@pytest.mark.parametrize("size", [2048, 4096, 16384])
+@pytest.mark.parametrize("size", often([2048, 4096, 16384], 3))
 def test_less_memory_more_tiles_same_integers(size: int) -> None:
     target = local(SMALL, size)
     graph, inputs = mixed(target.numerics)
@@ -68,7 +68,7 @@ def test_followers_stay_in_local_memory() -> None:
     assert programs[1]["cycles"] < programs[0]["cycles"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", often(range(6), 3))
 def test_any_tiling_of_groups(seed: int) -> None:
     target = local(SMALL, 1 << 16)
     graph, inputs = mixed(target.numerics)

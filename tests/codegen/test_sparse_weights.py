@@ -19,6 +19,7 @@ from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.small import Builder
+from tests.tiers import spread
 
 SPARSE = Numerics(weight_bits=(4, 8), sparsity="2:4")
 DENSE = Numerics(weight_bits=(4, 8))
@@ -67,14 +68,13 @@ def typed(program) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("exact_only", [False, True])
-@pytest.mark.parametrize(("bits", "plain"), [(8, "int8"), (4, "int4")])
-def test_every_layer_is_exact(bits: int, plain: str, exact_only: bool) -> None:
+@pytest.mark.parametrize(("exact_only", "bits"), spread([False, True], [8, 4]))
+def test_every_layer_is_exact(exact_only: bool, bits: int) -> None:
     b, out = layers()
     graph, target = quantised(b, out, SPARSE, Weights(bits=bits)), replace(SMALL, numerics=SPARSE)
     feed = {"x": b.arrays["x"]}
     found = typed(check_exact(graph, feed, target, exact_only=exact_only))
-    assert set(found) == {f"int{bits}_2of4", plain} and found[f"int{bits}_2of4"] >= 4
+    assert set(found) == {f"int{bits}_2of4", f"int{bits}"} and found[f"int{bits}_2of4"] >= 4
     assert not list(faults(graph))
 
 

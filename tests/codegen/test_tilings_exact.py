@@ -15,7 +15,7 @@ RUNS = [(name, n) for name in OPS.names() for n in range(len(samples(name)))]
 TARGET = local(SMALL, 1 << 16)
 
 
-@pytest.mark.parametrize(("name", "number"), often(RUNS, 2), ids=[f"{a}-{n}" for a, n in RUNS])
+@pytest.mark.parametrize(("name", "number"), often(RUNS, 3), ids=[f"{a}-{n}" for a, n in RUNS])
 def test_planned_and_random_tilings(name: str, number: int) -> None:
     graph, case = quantised(samples(name)[number], SMALL.numerics, Quantize())
     if not any(n.is_integer for n in graph.nodes):

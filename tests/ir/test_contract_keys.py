@@ -51,10 +51,6 @@ METHODS = sorted(
 )
 
 
-ALWAYS = ("lower",)
-"""Methods that are overridden in every run. The others take minutes together."""
-
-
 def plan() -> Plan:
     return plan_recipe(load(ROOT / "recipes" / "fashion.toml", SETS), STAGES, SETTINGS)
 
@@ -283,9 +279,8 @@ def test_the_table_has_every_method() -> None:
     assert sorted(EXPECTED) == METHODS
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in METHODS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
 def test_an_override_changes_the_keys_of_what_may_call_it(
     name: str, built: Built, before: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +293,7 @@ def test_an_override_changes_the_keys_of_what_may_call_it(
     assert changed == set(EXPECTED[name].split())
 
 
+@pytest.mark.slow
 def test_the_same_code_gives_the_same_keys(built: Built, before: dict[str, tuple[str, ...]]) -> None:
     code.forget()
     assert keys(built[0]) == before

@@ -17,6 +17,7 @@ from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import interpret
 from npuflow.testing.op import samples
 from tests.ops.test_float_suite import FLOATS, NUMERICS, ROOMY, check_program, quantised
+from tests.tiers import spread
 
 FUNCTIONS = sorted({s.op for n in OPS.names() for s in samples(n) if isinstance(s.op, TableOp)}, key=str)
 # KiB of a table in bfloat16, where one of all numbers has 128
@@ -25,8 +26,7 @@ MOST = {
 }
 
 
-@pytest.mark.parametrize("target", ["bfloat16", "float16"])
-@pytest.mark.parametrize("source", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("source", "target"), spread(["bfloat16", "float16"], ["bfloat16", "float16"]))
 def test_a_cut_table_has_every_result(source: str, target: str) -> None:
     every = decoded(np.arange(1 << 16), source)
     assert len(FUNCTIONS) > 30

@@ -4,6 +4,7 @@ clock over its program's words."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Literal
 
 import pytest
@@ -74,7 +75,7 @@ def schemes(name: str) -> list[str]:
     return list(SCHEMES) if weighted else ["8 bits", "16 bits"]
 
 
-@pytest.mark.parametrize("name", often(NAMES, 2))
+@pytest.mark.parametrize("name", often(NAMES, 4))
 def test_schedule_and_clock_charge_an_operator_the_same(name: str) -> None:
     wrong, seen = [], 0
     for scheme in schemes(name):
@@ -87,8 +88,12 @@ def test_schedule_and_clock_charge_an_operator_the_same(name: str) -> None:
     assert bool(seen) == (name not in IDLE), f"{name}: {seen} programs with commands"
 
 
-@pytest.mark.parametrize("dataflow", ["weight_stationary", "output_stationary"])
-@pytest.mark.parametrize("name", often(["conv", "convtranspose", "gemm", "matmul"], 2))
+@pytest.mark.parametrize(
+    ("name", "dataflow"),
+    often(
+        product(["gemm", "matmul", "conv", "convtranspose"], ["weight_stationary", "output_stationary"]), 5
+    ),
+)
 def test_arrays_of_both_kinds_and_of_several_positions(
     name: str, dataflow: Literal["weight_stationary", "output_stationary"]
 ) -> None:

@@ -18,7 +18,7 @@ from npuflow.ir.types import float_type
 from npuflow.quantise.config import FLOATS, Quantize
 from npuflow.run.interpret import interpret
 from npuflow.testing.op import check_program, check_text, quantised, samples
-from tests.tiers import often
+from tests.tiers import often, spread
 
 RATES = (FloatRate("float16"), FloatRate("bfloat16"))
 NUMERICS = Numerics(float_types=("float16", "bfloat16"), float_chunk=4)
@@ -43,15 +43,14 @@ def test_programs_make_the_reference_s_patterns(name: str, mode: Mode) -> None:
         check_text(sample, NUMERICS, Quantize(mode=mode))
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", often(TABLES, 3))
 def test_tables_make_the_reference_s_patterns(name: str) -> None:
     for sample in list(samples(name))[:1]:
         graph, one = quantised(sample, NUMERICS, Quantize(mode="bf16"))
         check_program(graph, one.inputs, ROOMY, f"{sample.op} in bf16")
 
 
-@pytest.mark.parametrize("mode", STEPS)
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("name", "mode"), spread([*FORMS], [*STEPS]))
 def test_results_are_near_the_float_operator_s(name: str, mode: Mode) -> None:
     """Of operands that the type holds: a few steps of the type, of the largest number in sight."""
     for given in samples(name):

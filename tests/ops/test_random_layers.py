@@ -209,7 +209,7 @@ def test_results_far_below_the_input_need_wide_multipliers(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_random_layers_agree(kind: str, data: st.DataObject) -> None:
     judge(data, kind)

@@ -16,6 +16,7 @@ from npuflow.quantise.config import Activations, Quantize, Weights
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_integer, check_program, quantised
+from tests.tiers import often
 
 SMALL = Target(
     compute=Compute(array_rows=4, array_cols=4), numerics=Numerics(weight_zero_point=True),
@@ -44,7 +45,8 @@ LONG = {
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [(n, s) for n in LONG for s in SCHEMES if n != "reducemean" or s == "symmetric"]
+    ("name", "scheme"),
+    often([(n, s) for n in LONG for s in SCHEMES if n != "reducemean" or s == "symmetric"], 3),
 )
 def test_sums_longer_than_local_memory(name: str, scheme: str) -> None:
     """The terms of one output alone need more than local memory has."""

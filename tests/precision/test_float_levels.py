@@ -23,6 +23,7 @@ from npuflow.tune.precision.sensitivity import noises
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact
 from tests.precision.harnesses import feeds_of, harness_of, mixed_net
+from tests.tiers import often
 
 NUMERICS = Numerics(
     weight_bits=(8, 16), activation_bits=(8, 16), float_types=("bfloat16", "float16"), float_chunk=8
@@ -147,7 +148,7 @@ def test_cycles_count_the_rate_the_casts_and_the_bytes() -> None:
     assert cost.cycles(settled) <= cost.cycles(at(harness, c1=BF16, gate=BF16))
 
 
-@pytest.mark.parametrize("strategy", ["auto", "greedy", "ilp", "qtable", "suffix"])
+@pytest.mark.parametrize("strategy", often(["auto", "greedy", "ilp", "qtable", "suffix"], 3))
 def test_every_strategy_mixes_floats_in(strategy: str) -> None:
     """At a third of the price of 16 bits bfloat16 is what is chosen; the quantised network has its types."""
     rates = (FloatRate("bfloat16", 1.0), FloatRate("float16", 0.1))

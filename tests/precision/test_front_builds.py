@@ -21,7 +21,6 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.tiling import Tiled
 from tests.networks import recipes
 from tests.precision.harnesses import feeds_of, mixed_net
-from tests.tiers import often
 
 RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
 [precision]
@@ -85,6 +84,7 @@ def test_a_point_is_taken_by_number(project: Path) -> None:
     assert values
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept(project: Path) -> None:
     precision, done, _ = made(project, "precision.max_bytes=0.8", "precision.minimise=cycles")
     assert {4, 8} == set(weight_bits(done)) and precision.points[-1].bytes <= 0.8
@@ -163,7 +163,8 @@ def test_exceptions_of_one_layer_that_activations_have_as_a_whole(project: Path)
     assert "quantize.overrides[0].signed" in str(caught.value)
 
 
-@pytest.mark.parametrize(("strategy", "weights"), often([("auto", [8]), ("ilp", [4, 8])], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "weights"), [("auto", [8]), ("ilp", [4, 8])])
 def test_float_types_of_the_npu_are_chosen_written_down_and_built(
     project: Path, strategy: str, weights: list[int]
 ) -> None:
@@ -204,6 +205,7 @@ def test_exceptions_of_one_layer_that_weights_have_as_a_whole(project: Path) -> 
         build(project / "net.toml", without, cache=project / "cache")
 
 
+@pytest.mark.slow
 def test_weights_are_rounded_in_turn_at_the_widths_that_the_search_chose(project: Path) -> None:
     """As in a build that states these widths; the search itself sees weights rounded at once."""
     sets = ("precision.point=1", "precision.points=3", "round={method='gptq', mode='sequential'}")

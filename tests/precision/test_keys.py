@@ -71,6 +71,7 @@ def test_a_changed_budget_measures_nothing_again(project: Path) -> None:
     assert not {"parse", "statistics", "thresholds"} & set(found)
 
 
+@pytest.mark.slow
 def test_a_budget_that_needs_no_widths_and_one_again(project: Path) -> None:
     ran(project, "precision.sqnr_db=5.0")
     assert ran(project, "precision.sqnr_db=5.0") == {}

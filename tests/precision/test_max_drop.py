@@ -18,6 +18,7 @@ from npuflow.stages.precision import Precision
 from tests.networks import recipes
 from tests.networks.floats import Net, floats
 from tests.precision.harnesses import feeds_of
+from tests.tiers import often
 
 RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
 [precision]
@@ -88,10 +89,10 @@ def test_samples_that_judge_take_no_part_in_the_evaluation(project: Path) -> Non
 
 @pytest.mark.parametrize(
     ("sets", "because"),
-    [
-        (("precision.weights=[2]", "precision.activations=[2]"), "widths do not bind"),
+    often([
         (("precision.weights=[2, 8]", "precision.max_bits=2.0"), "max_bits = 2 binds"),
-    ],
+        (("precision.weights=[2]", "precision.activations=[2]"), "widths do not bind"),
+    ], 2),
 )
 def test_an_unreachable_drop_gives_the_best_and_what_binds(
     project: Path, sets: tuple[str, ...], because: str

@@ -16,6 +16,7 @@ from npuflow.onnx.export import export_model
 from npuflow.strategies import Output
 from npuflow.tune.precision.named import better
 from tests.precision.harnesses import feeds_of, mixed_net
+from tests.tiers import often
 
 RECIPE = """
 target = "edge-4t"
@@ -26,6 +27,7 @@ source = "calib.npz"
 [precision]
 sqnr_db = 5.0
 """
+MEAN = '[calibrate]\nmethod = "mean"\n'
 
 
 def of(sqnr: float, agreement: float | None = None) -> tuple[Output, ...]:
@@ -93,7 +95,7 @@ def built(folder: Path, capfd: pytest.CaptureFixture[str], more: str) -> list[st
 def test_a_method_that_costs_much_is_warned_of_with_figures(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (said,) = built(folder, capfd, '[calibrate]\nmethod = "mean"\n')
+    (said,) = built(folder, capfd, MEAN)
     assert said.startswith('[calibrate] method = "mean" is used, but "auto" is much better on ')
     assert main(["show", "verdict", "net.toml"]) == 0
     shown = capfd.readouterr().out
@@ -111,7 +113,7 @@ def test_a_method_that_costs_much_is_warned_of_with_figures(
 
 @pytest.mark.parametrize(
     "more",
-    ["", '[calibrate]\nmethod = "minmax"\n', '[verdict]\nadvice = false\n[calibrate]\nmethod = "mean"\n'],
+    often(['[calibrate]\nmethod = "minmax"\n', "", f'[verdict]\nadvice = false\n{MEAN}'], 3),
 )
 def test_no_warning_where_it_does_not_matter(
     folder: Path, capfd: pytest.CaptureFixture[str], more: str

@@ -27,8 +27,14 @@ range = [0.0, 0.05]
 """
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Builds of all tests find what others have made: none of them tests what runs."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     net = Net(3, 1, 4, 8, 8)
     for name, source in (("c1", "x"), ("c2", "c1"), ("c3", "c2")):
         net.conv(name, source, 8, clip=(0.0, float("inf")))
@@ -37,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(tmp_path / "calib.npz", x=np.concatenate([f["x"] for f in net.feeds(24)]))
     (tmp_path / "good.toml").write_text(RECIPE)
     (tmp_path / "bad.toml").write_text(RECIPE + SPOILT)
-    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NPUFLOW_CACHE", str(cache))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -100,6 +106,7 @@ def test_random_data_is_no_alarm(folder: Path, capfd: pytest.CaptureFixture[str]
     assert last == "accuracy: the outputs cannot be judged: the calibration samples are random numbers"
 
 
+@pytest.mark.slow
 def test_widths_by_need_are_shown(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Bounds that only 16 bits can serve: what was widened, dB before and after, and the TOML."""
     text = RECIPE.replace('strategy = "none"', "sqnr_db = 50.0")
@@ -164,6 +171,7 @@ def told(name: str, capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int,
     return code, capfd.readouterr().out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_decibels_of_very_small_numbers_are_those_of_large_ones(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +220,7 @@ def test_an_output_of_the_host_does_not_hide_fixes_of_others(
     assert both or "npuflow why accuracy RECIPE" in said
 
 
+@pytest.mark.slow
 def test_an_output_cast_to_doubles_has_the_fixes_of_what_is_cast(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

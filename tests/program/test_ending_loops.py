@@ -25,11 +25,11 @@ from tests.frontends.ending_files import stored
 from tests.networks.ending_loops import CASES, SIZES, TRIPS, feed
 from tests.networks.looped import agrees, ranges_of_all
 from tests.program.test_repeats import TARGET
-from tests.tiers import often
 
 MOST = 12
 FILES = {f"tflite: {name}": found for name, found in stored().items()} if find_spec("tflite") else {}
 EVERY = [*CASES, *FILES]
+ALWAYS = ("counters", "tflite: divided")      # whose programs are made in every run
 Ranges = dict[str, tuple[float, float]]
 Feeds = list[dict[str, np.ndarray]]
 
@@ -52,7 +52,9 @@ def quantised(name: str, target: Target) -> tuple[Graph, Feeds]:
     return quantize_graph(graph, placed, ranges, Quantize(), target.numerics).graph, feeds
 
 
-@pytest.mark.parametrize("name", often(EVERY[::-1], 5))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in EVERY]
+)
 def test_programs(name: str) -> None:
     graph, feeds = quantised(name, TARGET)
     assert loops(graph) and (loops(graph)[0].steps < MOST or rolled(graph).rolls)

@@ -121,8 +121,9 @@ def test_cores_load_what_steps_of_both_loops_read_each_for_itself(shared: bool) 
         assert not [c for c in block if c.opcode == "LOAD" and c.number("mask")]
 
 
-def test_the_plan_takes_what_the_clock_does() -> None:
-    graph, _ = quantised(LAYERS["lstm"](), TWO)
+@pytest.mark.parametrize("name", often(["rnn of a batch", "lstm"], 2))
+def test_the_plan_takes_what_the_clock_does(name: str) -> None:
+    graph, _ = quantised(LAYERS[name](), TWO)
     few = rolled(graph, cores=2)
     plan = plan_network(few, machine(TWO), TWO.numerics)
     cycles = profile(generate(few, plan, TWO)).cycles
@@ -175,9 +176,10 @@ def both_branches() -> bytes:
     return network(said, "\n".join([*lines, "y = Add(mx, mz)"]), weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "paired", "found"),
-    often([(CORES, False, [1, 1, 1, 1]), (TWO, False, [2, 2]), (TWO, True, [1, 1])], 3),
+    [(CORES, False, [1, 1, 1, 1]), (TWO, False, [2, 2]), (TWO, True, [1, 1])],
     ids=["four cores", "two cores", "pairs on two cores"],
 )
 def test_four_loops_run_on_as_many_cores_as_there_are(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from math import prod
 
 import pytest
@@ -30,6 +31,13 @@ FILES = {
 Rows = dict[str, tuple[str, bool]]
 
 
+@cache
+def nested(name: str, target: Target = TARGET) -> tuple[Graph, Program]:
+    """The integer graph of a file and its program, made once: no test changes them."""
+    graph, _ = quantised(FILES[name], target)
+    return graph, program_of(graph, target, nested=True, level=1)
+
+
 def rows_of(graph: Graph, loop: Loop) -> Rows:
     """The tensors of all steps that a loop stacks: of which value, and whether the first part is the last
     step's."""
@@ -53,11 +61,10 @@ def parts_stored(program: Program, core: int, rows: Rows, steps: int) -> Iterato
                 yield index, steps - 1 - part if back else part
 
 
-@pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "cores"])
+@pytest.mark.parametrize("target", often([TARGET, CORES], 2), ids=["one core", "cores"])
 @pytest.mark.parametrize("name", often(FILES, 3))
 def test_what_a_command_stores_is_of_its_step(name: str, target: Target) -> None:
-    graph, _ = quantised(FILES[name], target)
-    program = program_of(graph, target, nested=True, level=1)
+    graph, program = nested(name, target)
     known, (outer,) = LoopSteps(program), loops(graph)
     assert program.meta["nested"] and {row["loop"] for row in known.rows} == {
         outer.name, *(one.name for one in outer.inner)
@@ -74,7 +81,7 @@ def test_what_a_command_stores_is_of_its_step(name: str, target: Target) -> None
     assert sorted(stored) == list(range(outer.steps))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often(CASES, 2))
 def test_where_fewer_steps_run_they_are_those_that_run(name: str) -> None:
     """Of a loop that goes backward the last ones, whose parts of its tensors are the first."""
     graph, _, whole = made(name)
@@ -94,8 +101,7 @@ def test_where_fewer_steps_run_they_are_those_that_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", often(FILES, 3))
 def test_taps_are_of_the_steps_that_their_names_have(name: str) -> None:
-    graph, _ = quantised(FILES[name], TARGET)
-    program = program_of(graph, TARGET, nested=True, level=1)
+    _, program = nested(name)
     known, levels = LoopSteps(program), Counter[int]()
     for tap in program.taps.cores[0]:
         of = known.of(0, tap.command)
@@ -107,8 +113,7 @@ def test_taps_are_of_the_steps_that_their_names_have(name: str) -> None:
 
 
 def test_every_step_of_both_loops_runs_as_many_commands() -> None:
-    graph, _ = quantised(FILES["a Loop of 11"], TARGET)
-    program = program_of(graph, TARGET, nested=True, level=1)
+    _, program = nested("a Loop of 11")
     known, (words,) = LoopSteps(program), program.commands
     seen = Counter(tuple(one.step for one in known.of(0, index)) for index in range(len(words)))
     both = {steps: n for steps, n in seen.items() if len(steps) == 2}
@@ -118,8 +123,7 @@ def test_every_step_of_both_loops_runs_as_many_commands() -> None:
 
 
 def test_steps_in_words() -> None:
-    graph, _ = quantised(FILES["a Loop of 11"], TARGET)
-    program = program_of(graph, TARGET, nested=True, level=1)
+    _, program = nested("a Loop of 11")
     known = LoopSteps(program)
     words = next(said(of) for of in (known.of(0, k) for k in range(len(program.commands[0]))) if len(of) == 2)
     assert words.startswith("iteration 0 (of 0 to 11) of loop ")

@@ -23,6 +23,7 @@ from tests.frontends.test_masked_loops import ARITHMETIC, masked
 from tests.networks.looped import integers, program_of
 from tests.networks.onnx_text import model, normal
 from tests.program.test_repeats import TARGET
+from tests.tiers import often
 
 BOTH = 'direction="bidirectional"'
 
@@ -73,9 +74,10 @@ CASES: dict[str, Callable[[], bytes]] = {
     "lengths of an input": packed, "a mask as Keras has it": lambda: masked(ARITHMETIC, steps=12, out="rows"),
     "the host makes a part": late,
 }
+MASKED = ["the host makes a part", "lengths of an input", "a mask as Keras has it"]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often(MASKED, 2))
 def test_masked_layers_are_repeated(name: str) -> None:
     graph, feeds = coded(CASES[name](), TARGET, lengths=np.array([9], np.int32))
     program = program_of(graph, TARGET)
@@ -85,6 +87,7 @@ def test_masked_layers_are_repeated(name: str) -> None:
     assert not [c for c in checks if c.different or c.executor]
 
 
+@pytest.mark.slow
 def test_weights_of_which_some_stay() -> None:
     """Each gate's product is one of its own; some are loaded once, the others in every step."""
     target = small()

@@ -57,7 +57,7 @@ def hands_on_a_constant() -> bytes:
                 form=np.array([3, SIZE], np.int64), at=np.array([2], np.int64), other=weight(12, 1))
 
 
-@pytest.mark.parametrize("name", ["nested", "counting", "constant"])
+@pytest.mark.parametrize("name", ["counting", "constant", pytest.param("nested", marks=pytest.mark.slow)])
 def test_programs(name: str) -> None:
     made = {"nested": loop_in_scan(12, 4), "counting": counting("row", 12, shown=False),
             "constant": hands_on_a_constant()}

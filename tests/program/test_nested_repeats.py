@@ -149,6 +149,7 @@ def test_many_random_loops_in_loops(first: int) -> None:
         assert not program_differences(seed, random_nested.long_subject)[0]
 
 
+@pytest.mark.slow
 def test_a_plan_has_some_steps_of_both_or_writes_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one of fewer cycles; and one written out where the other has no plan, which the log says."""
     said = list[str]()

@@ -54,6 +54,7 @@ def test_both_directions_of_a_layer_run_in_one_block(name: str, target: Target) 
         np.testing.assert_array_equal(array, wanted[output])
 
 
+@pytest.mark.slow
 def test_a_tensor_of_all_steps_is_stored_whole() -> None:
     """Also where the few steps that are planned would need parts of it alone, which local memory has."""
     weights = {"w": normal(1, 1, 64, 8, scale=.3), "r": normal(2, 1, 64, 16, scale=.3)}

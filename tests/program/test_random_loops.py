@@ -25,7 +25,7 @@ from tests.networks.random_loops import quantised, subject
 from tests.tiers import often
 
 STEPS = (10, 11, 12, 13, 14, 17, 20, 24)
-SEEDS = (10, 21, 36, 51, 64, 90, 4, 5, 13, 34, 79, 25, 33, 154)
+SEEDS = (10, 21, 36, 51, 64, 90, 33, 5, 4, 13, 34, 79, 25, 154)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def differences(seed: int) -> Iterator[str] | None:
     return iter([*wrong, *(f"{seed}: {h}" for h in hazards_of(program, order_of(program)))])
 
 
-@pytest.mark.parametrize("seed", often(SEEDS, 6))
+@pytest.mark.parametrize("seed", often(SEEDS, 8))
 def test_programs_of_random_loops(seed: int) -> None:
     found = differences(seed)
     assert found is not None, "its loops are no rounds any more: another seed"
@@ -64,7 +64,8 @@ def test_a_constant_that_one_step_stacks_is_there(monkeypatch: pytest.MonkeyPatc
     assert random_loops.program_differences(555) == ([], "straight")
 
 
-@pytest.mark.parametrize("seed", often([3216, 3000, 3013, 3073, 3296, 3506, 5118], 7))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3216, 3000, 3013, 3073, 3296, 3506, 5118])
 def test_two_random_loops_run_as_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 3013 a step hands on a part of what the next one makes; in 3073 no command names a value, but views
     of it; in 3216 a step stacks what entered it, of rank 5; in 3296 a core has no step but the last;

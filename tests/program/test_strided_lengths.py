@@ -96,9 +96,12 @@ def check(case: Case, most: int, lengths: list[int], size: int = 0) -> None:
     assert short < whole
 
 
-@pytest.mark.parametrize("name", often(NETWORKS, 8))
-def test_programs_behind_strides_give_the_bits_of_each_length(name: str) -> None:
-    check(NETWORKS[name], MOST, sorted({NETWORKS[name][1], 7, 31, 40, 41, 42, 43, MOST - 1, MOST}))
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    often([("border", (41, MOST)), *((n, (7, 31, 40, 41, 42, 43, MOST - 1, MOST)) for n in NETWORKS)], 8),
+)
+def test_programs_behind_strides_give_the_bits_of_each_length(name: str, lengths: tuple[int, ...]) -> None:
+    check(NETWORKS[name], MOST, sorted({NETWORKS[name][1], *lengths}))
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder
 from tests.quantise.test_floats import network
-from tests.tiers import often
+from tests.tiers import often, spread
 
 RATES = tuple(FloatRate(name) for name in ("bfloat16", *BLOCKS))
 NUMERICS = Numerics(float_types=("bfloat16", *BLOCKS), float_chunk=8)
@@ -36,7 +36,7 @@ DECIBELS = {
 }
 
 
-@pytest.mark.parametrize("mode", often(BLOCKS, 5))
+@pytest.mark.parametrize("mode", often(BLOCKS, len(BLOCKS)))
 def test_a_whole_network_has_the_same_bits_in_every_tiling(mode) -> None:
     graph, arrays, _ = network()
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS)
@@ -52,7 +52,7 @@ def test_a_whole_network_has_the_same_bits_in_every_tiling(mode) -> None:
     assert {"BCONV", "BMATMUL", "FCONV"} <= opcodes and "FMATMUL" not in opcodes  # FCONV: the depthwise layer
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", often(range(4), 2))
 def test_random_tilings_give_the_same_bits(seed: int) -> None:
     graph, arrays, ranges = network()
     mode = random.Random(seed).choice(BLOCKS)
@@ -121,13 +121,15 @@ def pair(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[Graph, dict[str
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
-    [((5, 40), (40, 6)), ((2, 3, 7, 50), (2, 3, 50, 9)), ((2, 1, 4, 17), (3, 17, 5)), ((3, 20), (2, 20, 4))],
+    ("sides", "mode"),
+    spread([
+        ((5, 40), (40, 6)), ((2, 3, 7, 50), (2, 3, 50, 9)),
+        ((2, 1, 4, 17), (3, 17, 5)), ((3, 20), (2, 20, 4)),
+    ], ["mx9", "bfp16", "mxint8"]),
 )
-@pytest.mark.parametrize("mode", ["mx9", "bfp16", "mxint8"])
-def test_a_product_of_activations_is_that_of_what_blocks_hold(mode, left, right) -> None:
+def test_a_product_of_activations_is_that_of_what_blocks_hold(sides, mode) -> None:
     """By sums in float64, in memories that split its sums, on several cores, at other batches."""
-    graph, arrays = pair(left, right)
+    graph, arrays = pair(*sides)
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS).graph
     given = {k: arrays[k] for k in "ab"}
     for size in (1024, 1 << 16):

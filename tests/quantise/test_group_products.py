@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -47,15 +48,16 @@ from tests.quantise.group_networks import (
     read_back,
     target_of,
 )
+from tests.tiers import often, spread
 
 CASES = [(bits, group, offset) for bits in (4, 8) for group in GROUPS for offset in OFFSETS]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("bits", "group", "offset"), CASES)
+@pytest.mark.parametrize(("case", "kind"), spread(CASES, [*KINDS]))
 def test_stated_codes_are_in_the_program_and_every_execution_makes_the_same(
-    bits: int, group: int, offset: str, kind: str
+    case: tuple[int, int, str], kind: str
 ) -> None:
+    bits, group, offset = case
     codes, groups = drawn(bits + group, 10, 150, group, bits, offset)
     graph, arrays, stated = network(codes, groups)
     done = quantised(graph, arrays, stated, kind)
@@ -81,10 +83,9 @@ def test_stated_codes_are_in_the_program_and_every_execution_makes_the_same(
             np.testing.assert_array_equal(same[node.outputs[0]], want[node.outputs[0]])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("offset", OFFSETS)
-@pytest.mark.parametrize("turned", [False, True])
-def test_tiles_of_any_size_give_the_same_bits(kind: str, offset: str, turned: bool) -> None:
+@pytest.mark.parametrize(("case", "kind"), spread(list(product(OFFSETS, [False, True])), [*KINDS]))
+def test_tiles_of_any_size_give_the_same_bits(case: tuple[str, bool], kind: str) -> None:
+    offset, turned = case
     codes, groups = drawn(5, 24, 300, 32, 4, offset, signed=True)
     graph, arrays, stated = network(codes, groups, rows=5, turned=turned, bias=True)
     done = quantised(graph, arrays, stated, kind).graph
@@ -100,21 +101,23 @@ def test_tiles_of_any_size_give_the_same_bits(kind: str, offset: str, turned: bo
         check_exact(done, {"x": arrays["x"]}, target, plan)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    rows=st.integers(1, 4), terms=st.integers(2, 200), channels=st.integers(1, 12),
-    bits=st.sampled_from((4, 8)), group=st.sampled_from(GROUPS), offset=st.sampled_from(OFFSETS),
-    signed=st.booleans(),
-    kind=st.sampled_from(list(KINDS)), seed=st.integers(0, 1 << 16),
-)
-def test_shapes_that_are_no_multiples_of_groups(
-    rows, terms, channels, bits, group, offset, signed, kind, seed
-) -> None:
-    codes, groups = drawn(seed, channels, terms, group, bits, offset, signed)
-    graph, arrays, stated = network(codes, groups, rows)
-    done = quantised(graph, arrays, stated, kind)
-    np.testing.assert_array_equal(held(done.graph)[0], codes)
-    check_exact(done.graph, {"x": arrays["x"]}, target_of(KINDS[kind][0], 1 << 14))
+@pytest.mark.parametrize("examples", often([12, 40], 2))
+def test_shapes_that_are_no_multiples_of_groups(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(
+        rows=st.integers(1, 4), terms=st.integers(2, 200), channels=st.integers(1, 12),
+        bits=st.sampled_from((4, 8)), group=st.sampled_from(GROUPS), offset=st.sampled_from(OFFSETS),
+        signed=st.booleans(),
+        kind=st.sampled_from(list(KINDS)), seed=st.integers(0, 1 << 16),
+    )
+    def exact(rows, terms, channels, bits, group, offset, signed, kind, seed) -> None:
+        codes, groups = drawn(seed, channels, terms, group, bits, offset, signed)
+        graph, arrays, stated = network(codes, groups, rows)
+        done = quantised(graph, arrays, stated, kind)
+        np.testing.assert_array_equal(held(done.graph)[0], codes)
+        check_exact(done.graph, {"x": arrays["x"]}, target_of(KINDS[kind][0], 1 << 14))
+
+    exact()
 
 
 @pytest.mark.parametrize("kind", KINDS)

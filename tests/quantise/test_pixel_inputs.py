@@ -81,7 +81,7 @@ def exposed(path: Path, names: list[str]) -> bytes:
             *(("imagenet", first) for first in FIRST[1:]),
             ("tf", "nhwc"),
         ],
-        3,
+        5,
     ),
 )
 def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp
     assert 10 * np.log10((truth**2).mean() / (error**2).mean()) > 26
 
 
-@pytest.mark.parametrize(("reader", "settings"), [("Sigmoid", {}), ("LRN", {"size": 3})])
+@pytest.mark.parametrize(("reader", "settings"), often([("Sigmoid", {}), ("LRN", {"size": 3})], 2))
 def test_layers_that_take_no_scale_get_a_layer_that_normalises(
     reader: str, settings: dict[str, int], tmp_path: Path
 ) -> None:
@@ -260,6 +260,7 @@ def test_a_whole_build_is_exact_and_prints_the_border(
     assert figures[0] > 26 and figures[1] > 20
 
 
+@pytest.mark.slow
 def test_a_model_that_states_its_codes_keeps_them(tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()

@@ -24,6 +24,7 @@ from npuflow.tune.bias import shifted
 from npuflow.whole.execute.executor import Executor
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.program import program_of
+from tests.tiers import spread
 
 GROUP = 4
 SYMMETRIC = Numerics(weight_bits=(4, 8), activation_bits=(8, 16), weight_groups=(GROUP,), wide_acc_bits=48)
@@ -76,8 +77,7 @@ def scaled(graph: Graph) -> bool:
     return any("scales" in dict(node.params) for node in graph.nodes if node.params)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize(("kind", "scheme"), spread([*SAMPLES], [*SCHEMES], 4))
 def test_program_and_executor_make_the_integers_of_the_reference(kind: str, scheme: str) -> None:
     sample, config = SAMPLES[kind], SCHEMES[scheme]
     graph, one = quantised(sample, NUMERICS, config)

@@ -89,7 +89,9 @@ FUSED = (
 )
 
 
-@pytest.mark.parametrize("data", [d for d, _ in (*STANDARD, *FUSED)], ids=[n for _, n in (*STANDARD, *FUSED)])
+@pytest.mark.parametrize(
+    "data", often([d for d, _ in (*STANDARD, *FUSED)], 2), ids=[n for _, n in (*STANDARD, *FUSED)]
+)
 def test_forms(data: bytes) -> None:
     done = rewritten(data)
     assert not any(name.startswith("host:") for name in ops(done))
@@ -203,9 +205,10 @@ GROUPED = {
 
 
 @pytest.mark.parametrize("fixed", often([True, False], 2))
-@pytest.mark.parametrize("form", GROUPED.values(), ids=GROUPED)
-def test_groups_of_queries(form: dict[str, object], fixed: bool) -> None:
+@pytest.mark.parametrize("name", often(GROUPED, 2))
+def test_groups_of_queries(name: str, fixed: bool) -> None:
     """A number of keys from outside is cast on the host, behind what is added to it for several new ones."""
+    form = GROUPED[name]
     data, feeds = group_query(fixed=fixed, **form)  # type: ignore[arg-type]
     done = rewritten(data, feeds=feeds)
     own = {"host:cast", *(["host:add"] if form["new"] == 2 else [])}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from npuflow.onnx.run import run
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.run.interpret import interpret
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
-from tests.tiers import often
+from tests.tiers import often, spread
 
 GRID = "float[2,3,5,6] x, float[2,4,3,2] g => float[2,3,4,3] y"
 WIDE = Quantize(activations=Activations(bits=16))
+PADDINGS, MODES = ["zeros", "border", "reflection"], ["half_pixel", "output_half_pixel"]
 
 
 def whole(data: bytes, feeds: dict[str, np.ndarray] | None = None, rtol: float = 1e-4) -> None:
@@ -22,8 +25,7 @@ def whole(data: bytes, feeds: dict[str, np.ndarray] | None = None, rtol: float =
 
 
 @pytest.mark.parametrize("aligned", often([0, 1], 2))
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize(("padding", "mode"), spread(PADDINGS, ["linear", "nearest"]))
 def test_a_grid_that_is_computed(mode: str, padding: str, aligned: int) -> None:
     attributes = f'mode="{mode}", padding_mode="{padding}", align_corners={aligned}'
     data = model(GRID, f"y = GridSample<{attributes}>(x, g)", opset=20)
@@ -37,8 +39,7 @@ def test_a_grid_of_an_affine_map() -> None:
 
 
 @pytest.mark.parametrize("aligned", often([1, 0], 2))
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("padding", "constant"), spread(PADDINGS, [True, False]))
 def test_cubic_weights_far_outside_too(constant: bool, padding: str, aligned: int) -> None:
     """The taps that leave the image are padded one by one, as onnxruntime does."""
     grid = normal(2, 2, 4, 3, 2, scale=1.5)
@@ -68,8 +69,7 @@ def test_a_computed_grid_of_a_volume(mode: str) -> None:
 BOXES = np.array([[0.5, 1.0, 7.0, 6.5], [-4.0, 2.0, 3.0, 30.0], [3.0, 3.0, 3.2, 3.1]], np.float32)
 
 
-@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("mode", "count"), spread(MODES, [1, 2]))
 def test_boxes(mode: str, count: int) -> None:
     batch = {"batch": np.array([0, count - 1, 0], np.int64)}
     attributes = (
@@ -93,15 +93,16 @@ def boxes(signature: str, attributes: str, weights: dict[str, np.ndarray]) -> by
     return model(f"float[1,2,7,5] x{signature} => float[3,2,3,2] y", body, weights, opset=16)
 
 
-@pytest.mark.parametrize("ratio", [0, 2])
-@pytest.mark.parametrize("pooled", ["avg", "max"])
-@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize(
+    ("mode", "pooled", "ratio"), often(product(MODES, ["avg", "max"], [0, 2]), 3)
+)
 def test_constant_boxes_with_samples_by_their_size(mode: str, pooled: str, ratio: int) -> None:
     attributes = f'coordinate_transformation_mode="{mode}", mode="{pooled}", sampling_ratio={ratio}'
     whole(boxes("", attributes, {"r": BOXES}), {"x": normal(1, 1, 2, 7, 5) - 1.0})
 
 
-@pytest.mark.parametrize("mode", often(["half_pixel", "output_half_pixel"], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_computed_boxes_with_samples_by_their_size(mode: str) -> None:
     """Within the image, of one sample, of several, and without extent."""
     within = np.array([[0.5, 1.0, 4.9, 6.5], [3.0, 3.0, 3.2, 3.1], [2.0, 1.0, 2.0, 5.0]], np.float32)
@@ -120,8 +121,7 @@ def test_a_maximum_over_a_number_of_samples_that_is_computed_stays_with_the_reas
     assert "depends on boxes that are computed" in refused(done, "spell_roialign")
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(("groups", "mask"), spread([1, 2], [False, True]))
 def test_convolutions_with_moved_taps(groups: int, mask: bool) -> None:
     weights = {"w": normal(3, 6, 4 // groups, 3, 2), "b": normal(4, 6)}
     attributes = (

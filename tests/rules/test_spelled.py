@@ -10,6 +10,7 @@ from npuflow.onnx.run import run
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
+from tests.tiers import often
 
 WEIGHTS = {
     "m": normal(1, 6, 4),
@@ -239,7 +240,7 @@ def test_resize(signature: str, attributes: str, scales: tuple[float, ...]) -> N
     on_npu(done)
 
 
-@pytest.mark.parametrize("attributes", ["interleaved=0", "interleaved=1", "rotary_embedding_dim=4"])
+@pytest.mark.parametrize("attributes", often(["interleaved=0", "interleaved=1", "rotary_embedding_dim=4"], 3))
 def test_rotary_embedding(attributes: str) -> None:
     turned = 4 if "dim" in attributes else 8
     positions = np.array([[0, 2, 4], [1, 3, 5]], np.int64)

@@ -42,7 +42,7 @@ def described(shape: tuple[int, ...]) -> str:
     return f"float[{','.join(map(str, shape))}]"
 
 
-@pytest.mark.parametrize(("call", "bias", "x", "w", "y"), THREE)
+@pytest.mark.parametrize(("call", "bias", "x", "w", "y"), often(THREE, 3))
 @pytest.mark.parametrize("after", often(["r = Relu(c) y = BatchNormalization(r, s, s, s, v)", ""], 2))
 def test_convolutions(
     call: str, bias: bool, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], after: str

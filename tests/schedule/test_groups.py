@@ -25,7 +25,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks, random_tilings
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
-from tests.tiers import tiered
+from tests.tiers import often, tiered
 
 LEVELS = (0, 2, 3, 5)
 SHARD = 100
@@ -76,9 +76,11 @@ def campaign(seeds: range, check) -> Counter[str]:
     return count
 
 
-def test_groups_drawn_at_random() -> None:
-    count = campaign(range(12, 24), drawn)
-    assert count["several"] > 12 and count["kept"] > 4 and count["cores"] > 2 and count["copies"] > 2, count
+@pytest.mark.parametrize("seeds", often([range(12, 16), range(12, 24)], 2))
+def test_groups_drawn_at_random(seeds: range) -> None:
+    count, share = campaign(seeds, drawn), len(seeds) / 12
+    assert count["several"] > 12 * share and count["kept"] > 4 * share, count
+    assert count["cores"] > 2 * share and count["copies"] > 2 * share, count
 
 
 def test_groups_of_the_search() -> None:
@@ -145,7 +147,8 @@ def test_pins_are_obeyed_or_refused() -> None:
             plan_network(graph, machine(target), target.numerics, 3, Pins(groups=((names[0], names[2]),)))
 
 
-def test_a_pinned_group_that_does_not_fit_says_what_would() -> None:
+@pytest.mark.parametrize("wanted", often([1, 2], 2))
+def test_a_pinned_group_that_does_not_fit_says_what_would(wanted: int) -> None:
     """Demand, bound and gap in numbers; each lever it names is tried here and works."""
     explained = 0
     for seed in range(30):
@@ -173,12 +176,13 @@ def test_a_pinned_group_that_does_not_fit_says_what_would() -> None:
                 shorter = tuple(n.strip('"') for n in fits.split(", "))
                 plan_network(graph, machine(target), target.numerics, 3, Pins(groups=(shorter,)))
             explained += 1
-        if explained == 2:
+        if explained == wanted:
             break
-    assert explained == 2
+    assert explained == wanted
 
 
-def test_a_pinned_tensor_stays_and_is_seen_there() -> None:
+@pytest.mark.parametrize("wanted", often([2, 5], 2))
+def test_a_pinned_tensor_stays_and_is_seen_there(wanted: int) -> None:
     """Of two groups pinned apart, the tensor between them: external memory never sees it,
     the simulator finds it exact."""
     stayed = 0
@@ -214,6 +218,6 @@ def test_a_pinned_tensor_stays_and_is_seen_there() -> None:
             if not Topology(graph, machine(target), target.numerics).wanted_in_data(read[0], plan.kept):
                 assert read[0] not in program.meta["values"] and read[0] in program.taps.values
                 stayed += 1
-        if stayed >= 5:
+        if stayed >= wanted:
             break
-    assert stayed >= 5, stayed
+    assert stayed >= wanted, stayed

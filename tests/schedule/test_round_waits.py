@@ -67,6 +67,7 @@ def planned(kind: str, steps: int, inner: int, paired: bool, level: int) -> tupl
     return program.meta["plan"]["cycles"], profile(program).cycles
 
 
+@pytest.mark.slow
 def test_the_plans_cycles_are_the_clocks_in_loops_in_loops() -> None:
     """36,221 by a plan whose rounds wait for their own jobs alone, 36,288 by the clock."""
     plan, clock = planned("RNN", 10, 10, paired=True, level=1)

@@ -15,10 +15,11 @@ from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
-from tests.tiers import often
+from tests.tiers import often, spread
 
 WIDE = replace(SMALL, memory=replace(SMALL.memory, local_bytes=1 << 15, external_bandwidth=1.0))
 CORES = replace(WIDE, compute=replace(WIDE.compute, cores=3), dma=replace(WIDE.dma, multicast=True))
+TARGETS = {"wide": WIDE, "small": SMALL, "cores": CORES}
 CONCAT = OPS["concat"]
 
 
@@ -40,7 +41,7 @@ def fires(target: Target, axis: int, outside: bool = False) -> tuple[Graph, dict
 
 @pytest.mark.parametrize(
     ("target", "axis", "outside"),
-    often([(SMALL, 3, False), (WIDE, 1, True), (CORES, 1, True), (WIDE, 3, False), (CORES, 1, False)], 2),
+    often([(SMALL, 3, False), (WIDE, 1, True), (CORES, 1, True), (WIDE, 3, False), (CORES, 1, False)], 4),
 )
 def test_joined_values_never_leave_local_memory(
     target: Target, axis: int, outside: bool, monkeypatch: pytest.MonkeyPatch
@@ -88,9 +89,11 @@ def moved(kind: str) -> tuple[Graph, dict[str, np.ndarray]]:
     return quantize_graph(graph, lambda _: True, ranges, Quantize(), WIDE.numerics).graph, b.arrays
 
 
-@pytest.mark.parametrize("target", [SMALL, WIDE, CORES], ids=["small", "wide", "cores"])
-@pytest.mark.parametrize("kind", ["gather", "transpose", "channels last", "slice", "reshape"])
-def test_data_is_moved_inside_a_group(kind: str, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"), spread(["gather", "transpose", "channels last", "slice", "reshape"], [*TARGETS])
+)
+def test_data_is_moved_inside_a_group(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = TARGETS[name]
     graph, arrays = moved(kind)
     plan = plan_network(graph, machine(target), target.numerics)
     program = check_exact(graph, {"x": arrays["x"]}, target, plan)
@@ -115,12 +118,12 @@ def branched(target: Target, outside: str) -> tuple[Graph, dict[str, np.ndarray]
     return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph, b.arrays
 
 
-@pytest.mark.parametrize("target", [SMALL, WIDE, CORES], ids=["small", "wide", "cores"])
-@pytest.mark.parametrize("outside", ["", "whole", "half", "both"])
+@pytest.mark.parametrize(("outside", "name"), spread(["", "whole", "half", "both"], [*TARGETS]))
 def test_parts_of_one_value_are_cut_inside_a_group(
-    outside: str, target: Target, monkeypatch: pytest.MonkeyPatch
+    outside: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are views of the value in external memory, where all of it may be wanted, too."""
+    target = TARGETS[name]
     graph, arrays = branched(target, outside)
     plan = plan_network(graph, machine(target), target.numerics)
     check_exact(graph, {"x": arrays["x"]}, target, plan)

@@ -14,6 +14,7 @@ from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import mixed
+from tests.tiers import often
 
 ROOMY = local(SMALL, 1 << 16)
 GRAPH, FEED = mixed(ROOMY.numerics)
@@ -25,7 +26,7 @@ def planned(pins: Pins, target: Target = ROOMY, graph: Graph = GRAPH, level: int
     return plan_network(graph, machine(target), target.numerics, level, pins)
 
 
-@pytest.mark.parametrize(("level", "cores"), [(0, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("level", "cores"), often([(0, 1), (3, 1), (3, 2)], 2))
 def test_a_pinned_tile_is_the_one_that_runs(level: int, cores: int) -> None:
     """Of sizes that divide nothing; the layer is a group of its own, the bounds are those of any
     plan, the integers are right."""
@@ -116,6 +117,7 @@ def test_a_group_with_a_data_mover_is_refused_at_once() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_tile_that_does_not_fit_is_explained() -> None:
     pins, tight = (
         Pins(tiles=((LAYER, tuple(zip(("n", "co", "oh", "ow"), SHAPE, strict=True))),)),

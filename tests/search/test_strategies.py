@@ -15,6 +15,7 @@ from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.strategies import STRATEGIES, check_names, others_than, usable
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import mixed
+from tests.tiers import often
 
 ONE = local(SMALL, 1 << 14)
 TWO = replace(ONE, compute=replace(ONE.compute, cores=2))
@@ -56,13 +57,14 @@ def test_the_plan_says_what_each_strategy_found(target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(ONE, id="one core", marks=pytest.mark.slow), pytest.param(TWO, id="two cores")]
+    ("target", "every"),
+    often([(TWO, 5), (ONE, 1), (TWO, 1)], 3), ids=["some, two cores", "one core", "two cores"],
 )
-def test_each_can_be_left_out(target: Target) -> None:
-    """The winner too: the next best is taken, and its program is as exact."""
+def test_each_can_be_left_out(target: Target, every: int) -> None:
+    """Each one, or every fifth; the winner too: the next best is taken, and its program is as exact."""
     best = planned(target)
     graph, inputs = mixed(target.numerics)
-    for strategy in usable(target.compute.cores, 3):
+    for strategy in usable(target.compute.cores, 3)[::every]:
         plan = planned(target, strategy.name)
         behind = strategy.form in ("overlapping", "reordered", "one core")
         own = f", {strategy.name}" if behind else strategy.name

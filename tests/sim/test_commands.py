@@ -13,8 +13,11 @@ from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant
 from tests.sim.programs import wrap
 from tests.sim.scalar import Fault, Scalar
+from tests.tiers import often
 
 BATCH = 2
+EXAMPLES = often((3, 8), 2)
+"""How many cases of an opcode are drawn in every run, and in the slow suite."""
 
 
 def scalar_out(program, image: np.ndarray) -> bytes | None:
@@ -55,13 +58,17 @@ def agree(program, seed: int) -> None:
         np.testing.assert_array_equal(fast[b], np.frombuffer(one, np.uint8), err_msg="compiled")
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("opcode", sorted(MAKERS))
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_command_means_what_the_document_says(opcode: str, seed: int) -> None:
-    case = random_case(seed, opcode)
-    assert case.at <= LOCAL
-    agree(wrap(case), seed)
+def test_command_means_what_the_document_says(opcode: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(seed=st.integers(0, 2**32 - 1))
+    def agrees(seed: int) -> None:
+        case = random_case(seed, opcode)
+        assert case.at <= LOCAL
+        agree(wrap(case), seed)
+
+    agrees()
 
 
 def test_a_bias_next_to_the_end_of_64_bits() -> None:
@@ -69,11 +76,20 @@ def test_a_bias_next_to_the_end_of_64_bits() -> None:
     agree(wrap(random_case(8535, "REQUANT")), 8535)
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "GROUPMATMUL", "REDUCE"])
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_sums_that_never_reach_memory(opcode: str, seed: int) -> None:
+def test_sums_that_never_reach_memory(opcode: str, examples: int) -> None:
     """Two commands add up, REQUANT reads, only y is stored: the accumulator lives outside the byte arrays."""
+
+    @settings(max_examples=examples, deadline=None)
+    @given(seed=st.integers(0, 2**32 - 1))
+    def agrees(seed: int) -> None:
+        sums_agree(opcode, seed)
+
+    agrees()
+
+
+def sums_agree(opcode: str, seed: int) -> None:
     first = random_case(seed, opcode)
     first.fields["accumulate"] = 0
     again = Case(first.rng, opcode, {**first.fields, "accumulate": 1})

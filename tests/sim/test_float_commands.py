@@ -14,6 +14,7 @@ from tests.sim.cases import LOCAL, Case
 from tests.sim.float_cases import MAKERS, random_case
 from tests.sim.float_scalar import FloatScalar
 from tests.sim.programs import wrap
+from tests.tiers import often
 
 
 def image(case: Case, rng: np.random.Generator) -> np.ndarray:
@@ -26,10 +27,18 @@ def image(case: Case, rng: np.random.Generator) -> np.ndarray:
     return encoded(numbers, kind if kind.endswith("float16") else "bfloat16").view(np.uint8)
 
 
+@pytest.mark.parametrize("examples", often((3, 6), 2))
 @pytest.mark.parametrize("opcode", sorted(MAKERS))
-@settings(max_examples=6, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_command_means_what_the_document_says(opcode: str, seed: int) -> None:
+def test_command_means_what_the_document_says(opcode: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(seed=st.integers(0, 2**32 - 1))
+    def agrees(seed: int) -> None:
+        agree(opcode, seed)
+
+    agrees()
+
+
+def agree(opcode: str, seed: int) -> None:
     case, rng = random_case(seed, opcode), np.random.default_rng(seed)
     assert case.at <= LOCAL
     program, memory = wrap(case), image(case, rng)

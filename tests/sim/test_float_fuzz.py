@@ -16,6 +16,11 @@ def drawn(seeds: Iterable[int]) -> Counter[str]:
     return campaign(seeds, subject, 2, reported)
 
 
+def test_a_few_random_graphs_in_floats_agree() -> None:
+    bounded(drawn(range(24)), 24)
+
+
+@pytest.mark.slow
 def test_random_graphs_in_floats_agree() -> None:
     found = drawn(range(90))
     bounded(found, 90)

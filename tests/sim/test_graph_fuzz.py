@@ -10,7 +10,7 @@ import pytest
 
 from tests.networks.random_graphs import subject
 from tests.sim.campaigns import bounded, campaign
-from tests.tiers import tiered
+from tests.tiers import often, tiered
 
 SHARD = 500
 # of the slow suite, which takes the first of them, and of the campaign
@@ -21,8 +21,9 @@ def drawn(seeds: Iterable[int]) -> Counter[str]:
     return campaign(seeds, subject, 2, lambda s, graph: ())
 
 
-def test_random_graphs_agree() -> None:
-    bounded(drawn(range(60)), 60)
+@pytest.mark.parametrize("count", often([20, 60], 2))
+def test_random_graphs_agree(count: int) -> None:
+    bounded(drawn(range(count)), count)
 
 
 def test_bytes_of_a_view_are_stored_by_one_core() -> None:

@@ -228,7 +228,7 @@ def mutate(opcode: str, seeds: range, bits: int) -> tuple[Counter[str], list[tup
     return found, silent
 
 
-@pytest.mark.parametrize("opcode", often(RUN, 4))
+@pytest.mark.parametrize("opcode", often(RUN, 7))
 def test_command_mutations_never_pass_silently(opcode: str) -> None:
     found, silent = mutate(opcode, range(3), 1)
     assert not silent, f"{found}: {silent}"
@@ -282,7 +282,7 @@ def test_a_zero_point_matters_as_far_as_the_accumulator_holds_it() -> None:
     assert same(case, x_zero=zero + (1 << 29)) == (False, False)
 
 
-@pytest.mark.parametrize("opcode", often(sorted({*MAKERS, *FLOAT_OPCODES}), 3))
+@pytest.mark.parametrize("opcode", often(sorted({*MAKERS, *FLOAT_OPCODES}), 6))
 def test_proofs_hold(opcode: str) -> None:
     """Commands that the rules make equal compute the same, on memories of every magnitude."""
     used = 0

@@ -29,6 +29,7 @@ from npuflow.statistics import walk
 from npuflow.statistics.observe import Observer, needed_values
 from npuflow.statistics.segments import segments
 from npuflow.statistics.tuned import SEGMENT_LEAST as LEAST
+from tests.tiers import often
 
 LAYERS = 40
 RECIPE = """
@@ -269,12 +270,12 @@ def test_max_memory_is_in_no_key(project: Path) -> None:
     assert not {s for items in built(project).status.values() for s in items.values()} - {"hit"}
 
 
-def test_a_sample_that_cannot_be_read_is_left_out_of_every_segment(project: Path) -> None:
+@pytest.mark.parametrize("room", often(["", "1MB"], 2))
+def test_a_sample_that_cannot_be_read_is_left_out_of_every_segment(project: Path, room: str) -> None:
     broken = inputs(12)
     broken[4, 0, 0, 0] = np.nan
     np.save(project / "x.npy", broken)
-    for room in ("", "1MB"):
-        result = built(project, f'statistics.max_memory="{room}"', cache=f"cache{room}")
-        about = Store(project / f"cache{room}").open(result.refs["statistics"].digest).json("about")
-        assert len(about["samples"]) == FIT
-        assert [name for name, _ in about["broken"]] == ["x.npy#04"]
+    result = built(project, f'statistics.max_memory="{room}"')
+    about = Store(project / "cache").open(result.refs["statistics"].digest).json("about")
+    assert len(about["samples"]) == FIT
+    assert [name for name, _ in about["broken"]] == ["x.npy#04"]

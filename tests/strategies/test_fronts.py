@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def figures(problem: Layers, front: Sequence[Levels]) -> list[tuple[float, float
     return [(problem.price(one), Additive(problem).error(one)) for one in front]
 
 
-@pytest.mark.parametrize(("seed", "what"), spread(range(5), ["cycles", "bytes"]))
+@pytest.mark.parametrize(("seed", "what"), often(product(range(5), ["cycles", "bytes"]), 5))
 def test_the_integer_program_is_as_good_as_trying_all(seed: int, what: str) -> None:
     """For every bound of the noise it is within 2 % of the cheapest of all 729 mixtures."""
     problem = made(seed, goal=Goal(what))  # type: ignore[arg-type]
@@ -109,8 +110,7 @@ def test_the_integer_program_is_as_good_as_trying_all(seed: int, what: str) -> N
     assert found[0] == exact[0] and found[-1][1] == exact[-1][1]
 
 
-@pytest.mark.parametrize("name", ["greedy", "ilp", "suffix", "qtable"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "name"), spread(range(4), ["greedy", "ilp", "suffix", "qtable"]))
 def test_no_search_beats_trying_all(seed: int, name: str) -> None:
     problem = made(seed)
     exact = figures(problem, STRATEGIES["exhaustive"]().front(problem))
@@ -118,7 +118,8 @@ def test_no_search_beats_trying_all(seed: int, name: str) -> None:
         assert any(p <= price + 1e-9 and e <= error * (1 + 1e-9) for p, e in exact)
 
 
-@pytest.mark.parametrize("seed", often(range(8), 8))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
 def test_the_integer_program_is_beaten_by_no_baseline(seed: int) -> None:
     problem = made(seed, layers=12)
     best = figures(problem, STRATEGIES["ilp"](bounds=60).front(problem))

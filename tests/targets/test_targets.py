@@ -62,7 +62,7 @@ def test_files_say_what_they_are(path: Path) -> None:
     suite.check_fingerprint(suite.load(path))
 
 
-@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 6), ids=lambda p: p.stem)
 def test_small_network_is_exact_and_near_its_schedule_time(path: Path) -> None:
     target = suite.load(path)
     graph, inputs = mixed(target.numerics)
@@ -72,7 +72,7 @@ def test_small_network_is_exact_and_near_its_schedule_time(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), often(product(TARGETS, ["conv", "gemm", "maxpool", "add"]), 3),
+    ("path", "name"), often(product(TARGETS, ["conv", "gemm", "maxpool", "add"]), 5),
     ids=lambda one: one.stem if isinstance(one, Path) else one,
 )
 def test_operators(path: Path, name: str) -> None:

@@ -63,7 +63,7 @@ def check(graph: Graph, target: Target, instances: int, rounds: int) -> Program:
 
 @pytest.mark.parametrize(
     ("target", "instances", "rounds"),
-    often([(t, *n) for t in (SMALL, WIDE, MULTICAST) for n in ((1, 3), (4, 1), (2, 2))], 2),
+    often([(t, *n) for t in (SMALL, WIDE, MULTICAST) for n in ((1, 3), (4, 1), (2, 2))], 4),
     ids=lambda one: one.name if isinstance(one, Target) else None,
 )
 def test_inferences_are_exact_and_safe(target: Target, instances: int, rounds: int) -> None:
