@@ -43,8 +43,8 @@ BUILDS: dict[str, Fields] = {
     },
     "point": {
         "values": "object: the keys of the sweep with their values at this point",
-        "status": '"done" or "failed": how its build ended',
-        "figures": "object: numbers of its steps' summaries: `stage.name` -> number",
+        "status": '"done" or "failed" or "planned": how its build ended; the last one of --dry-run',
+        "figures": "object: numbers of its steps' summaries: `stage.name` -> number; or run, maybe, hit",
         "best": "boolean: whether no other point beats it by the goals",
         "seconds": "number: what its build took",
         "products": "map of string: product name -> path of the file in the point's own folder",

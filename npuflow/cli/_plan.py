@@ -64,14 +64,14 @@ def _one(
     graph: Path | None,
     alone: bool,
 ) -> None:
+    from npuflow.flow.ahead import Ahead
     from npuflow.flow.dry import dry
     from npuflow.flow.lock import read
 
     begun = time.perf_counter()
     name = {} if alone else {"recipe": recipe.name}
-    steps = dry(
-        plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force, ahead=True
-    ).steps
+    store = open_cache(recipe, settings)
+    steps = dry(plan, store, read(lock_path(recipe, settings)), settings.force, Ahead(store)).steps
     keep_memos()
     if graph is not None:
         from npuflow.cli._graph import task_graph

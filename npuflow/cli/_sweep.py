@@ -47,6 +47,7 @@ class SweepView:
     plot: Path | None
     as_json: bool
     gate: Gate | None = None
+    dry_run: bool = False
 
 
 def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings, wanted: SweepView) -> int:
@@ -54,7 +55,7 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     from npuflow.flow.recipe import load, parse_set
     from npuflow.flow.recipe_build import open_cache
     from npuflow.flow.recipe_sweep import points
-    from npuflow.flow.sweep import axes_of, built, front, planned
+    from npuflow.flow.sweep import axes_of, built, forecast, front, planned
 
     fixed = [parse_set(text) for text in sets]
     recipe = load(path, fixed, lenient=True)
@@ -67,6 +68,9 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     if gate is not None:
         gate.check([point.name for point, _, _ in todo])
     check_names(asked, keys, list(dict.fromkeys(step.name for _, _, plan in todo for step in plan)))
+    if wanted.dry_run:
+        _foresee(list(forecast(todo, open_cache(recipe, settings), settings)), as_json=wanted.as_json)
+        return 0
     outcomes: list[SweepOutcome] = []
     plans = {point.name: plan for point, _, plan in todo}
     for outcome in built(todo, open_cache(recipe, settings), settings):
@@ -99,6 +103,23 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
         _conclude(outcomes, best, goals)
     closed = gate.close(as_json=wanted.as_json) if gate is not None else 0
     return _failures(outcomes) or closed
+
+
+def _foresee(outcomes: Sequence[SweepOutcome], *, as_json: bool) -> None:
+    """The counts of every point, and their sums."""
+    from npuflow.flow.recipe_build import keep_memos
+
+    keep_memos()
+    if as_json:
+        for outcome in outcomes:
+            emit({**_line(outcome, False), "status": "planned"})
+        emit({"event": "sweep", "points": len(outcomes), "failed": 0, "goals": []})
+        return
+    rows, keys = [o.figures for o in outcomes], list(outcomes[0].point.values)
+    _table(outcomes, rows, [False] * len(rows), keys, ",".join(rows[0]))
+    words = {"run": "to run", "maybe": "maybe", "hit": "hit"}
+    sums = (f"{sum(row[name] for row in rows):.0f} {word}" for name, word in words.items())
+    sys.stdout.write(f"{counted(len(outcomes), 'point')}: {', '.join(sums)}\n")
 
 
 def _plot(

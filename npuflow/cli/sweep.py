@@ -60,6 +60,9 @@ class SweepOptions:
     ] = None
     scheduler: Annotated[str | None, typer.Option("--scheduler", help="As for build.")] = None
     cache: CacheOption = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Count what every point would run; run nothing.")
+    ] = False
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Put the products into DIR/NAME/sweep.")
     ] = None
@@ -74,6 +77,6 @@ def sweep(recipe: RecipeArg, options: SweepOptions, limits: GateOptions) -> None
 
     wanted = SweepView(
         tuple(options.goals or ()), options.show, options.csv, options.plot, options.as_json,
-        limits.gate(options.until),
+        limits.gate(options.until), options.dry_run,
     )
     raise typer.Exit(run(recipe, options.sets or [], options.over or [], settings(options), wanted))

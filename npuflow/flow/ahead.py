@@ -23,19 +23,22 @@ class Ahead:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._made: dict[str, Artifact] = {}
+        self._by_key: dict[str, Ref | None] = {}
 
     def load(self, ref: ArtifactRef, kind: type[Any]) -> Any:
         """An artifact, made here or stored."""
         made = self._made.get(ref.digest)
         return made if isinstance(made, kind) else self._store.load(ref, kind)
 
-    def make(self, step: Step, refs: Mapping[str, Ref | None]) -> Ref | None:
-        """The product of a step whose inputs are known; None if the stage is not quick, or
+    def make(self, step: Step, refs: Mapping[str, Ref | None], key: str) -> Ref | None:
+        """The product of a step whose inputs and key are known, made once; None if the stage is not quick, or
         fails (a build will say how)."""
-        try:
-            return self.made(step, refs)
-        except (NpuflowError, Damaged, OSError):
-            return None
+        if key not in self._by_key:
+            try:
+                self._by_key[key] = self.made(step, refs)
+            except (NpuflowError, Damaged, OSError):
+                self._by_key[key] = None
+        return self._by_key[key]
 
     def made(self, step: Step, refs: Mapping[str, Ref | None], *, listed: bool = True) -> Ref | None:
         """The same; whatever the stage raises is raised. Without `listed` a source that cannot be listed

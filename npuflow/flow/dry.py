@@ -80,11 +80,12 @@ _NOTHING = _Known(None, None)
 
 
 def dry(
-    plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (), ahead: bool = False
+    plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (),
+    ahead: Ahead | None = None,
 ) -> Dry:
-    """Look every key up that can be known without running anything, or `ahead`: anything
-    but quick stages, in memory."""
-    return _Planner(plan, store, old or Lock(), plan.forced(force), Ahead(store) if ahead else None).run()
+    """Look every key up that can be known without running anything, or `ahead`: anything but quick stages,
+    in memory; several plans may share what these made."""
+    return _Planner(plan, store, old or Lock(), plan.forced(force), ahead).run()
 
 
 class _Planner:
@@ -155,7 +156,7 @@ class _Planner:
             locked.output = record.ref.digest
             self._tell(step, None, key, "hit", "unchanged", record, record.ref)
             return _Known(record.ref)
-        made = self.ahead.make(step, bound.refs) if self.ahead is not None else None
+        made = self.ahead.make(step, bound.refs, key) if self.ahead is not None else None
         locked.output = made.digest if made is not None else ""
         self._tell(step, None, key, "run", self._why(step.name))
         return _NOTHING if made is None else _Known(made)

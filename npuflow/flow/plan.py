@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,15 @@ class Plan:
     def forced(self, names: Collection[str]) -> frozenset[str]:
         """The steps that are meant by names of stages and of parts: a stage means all of its parts too."""
         return frozenset(step.name for step in self.steps if step.name in names or step.whole in names)
+
+    def share_listings(self, others: Sequence[Plan]) -> None:
+        """Take over what equal steps of other plans have listed: their sources need not be listed again."""
+        for step in self.steps:
+            for other in others:
+                same = other._index.get(step.name, step)
+                if same.listing_configs == step.listing_configs and "listing" in vars(same):
+                    step.listing = same.listing
+                    break
 
     @cached_property
     def _index(self) -> dict[str, Step]:

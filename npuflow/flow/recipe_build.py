@@ -93,15 +93,19 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
         raise located(error, recipe) from error
 
 
-def plan_build(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
+def plan_build(
+    recipe: Recipe, registry: Registry, settings: Settings, others: Sequence[Plan] = ()
+) -> Plan:
     """The plan of a build. Faults of tables are an error at once, with all that is known to be wrong besides,
-    as is a source that cannot be listed; with `keep_going` its stage fails, and the others run."""
+    as is a source that cannot be listed; with `keep_going` its stage fails, and the others run. `others`:
+    plans made a moment ago, which may have listed the same sources."""
     from npuflow.flow.faults import foreseen
 
     try:
         plan = plan_recipe(recipe, registry, settings)
     except RecipeError as error:
         raise RecipeError([*error.faults(), *_beside(error, recipe, registry, settings)]) from None
+    plan.share_listings(others)
     faults = [] if settings.keep_going else foreseen(plan, lambda: open_cache(recipe, settings))
     if faults:
         raise located(RecipeError(faults), recipe, plan)

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.store import Store
 
+FORECAST = ("run", "maybe", "hit")
+"""Steps to run, those that early cutoff may spare, and those in the cache, or there once the points before
+are built."""
 MOST = 10_000                             # points of a sweep: more is a slip, not a plan
 
 
 @dataclass
 class SweepOutcome:
-    """What came of a point. `figures`: numbers of its steps' summaries, as `stage.name`."""
+    """What came of a point. `figures`: numbers of its steps' summaries, as `stage.name`; of a point that was
+    only planned, FORECAST."""
 
     point: SweepPoint
     figures: dict[str, float] = field(default_factory=dict)
@@ -65,17 +69,36 @@ def planned(
     settings: Settings,
 ) -> list[tuple[SweepPoint, Recipe, Plan]]:
     """Every point's recipe and plan; the faults of all of them at once, equal ones once."""
-    found, wrong = [], dict[Any, NpuflowError]()
+    found: list[tuple[SweepPoint, Recipe, Plan]] = []
+    wrong = dict[Any, NpuflowError]()
     for point in points:
         try:
             recipe = read(point.overrides)
-            found.append((point, recipe, plan_build(recipe, registry, settings)))
+            before = [plan for _, _, plan in found]
+            found.append((point, recipe, plan_build(recipe, registry, settings, before)))
         except NpuflowError as error:
             for fault in error.faults():
                 wrong.setdefault((fault.message, fault.where, fault.because), fault)
     if wrong:
         raise RecipeError(tuple(wrong.values()))
     return found
+
+
+def forecast(
+    planned: Sequence[tuple[SweepPoint, Recipe, Plan]], store: Store, settings: Settings
+) -> Iterator[SweepOutcome]:
+    """How many steps every point's build would run, one after the other, without running them."""
+    from npuflow.flow.ahead import Ahead
+    from npuflow.flow.dry import dry
+
+    ahead, begun = Ahead(store), set[str | None]()
+    for point, _, plan in planned:
+        steps = dry(plan, store, force=settings.force, ahead=ahead).steps
+        run = {step.key for step in steps if step.status == "run"} - begun
+        maybe = sum(step.status == "maybe" for step in steps)
+        begun |= run
+        counts = len(run), maybe, len(steps) - len(run) - maybe
+        yield SweepOutcome(point, dict(zip(FORECAST, counts, strict=True)))
 
 
 def built(

@@ -34,6 +34,7 @@ from npuflow.stages.quantize import Quantized, to_plan
 SHORT = 500                               # nodes of a network with its loops written out: it is planned, too
 FLAT = 1000                               # the same of steps of loops with one of two nested ones written out
 TRIES = 12                                # plans with products in loops, at most: each takes as long as any
+TRIED = 8000                              # nodes that these have in all, at most, but for one plan
 BEST = 3                                  # that go on from loop to loop: what one has is another's room
 
 
@@ -218,9 +219,10 @@ def _written_flat(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
 def _in_loops(forms: LoopForms, plan: TilingPlan) -> list[TilingPlan]:
     """Loop by loop, those of most steps first. The bounds stay those of the network as it is."""
     tries, found, graph = 0, [plan], forms.whole
+    most = min(TRIES, max(TRIED // len(forms.wanted.graph.nodes), 1))
     for options in step_products(graph, forms.wanted.machine) if not graph.lengths else ():
         for before in tuple(found):
-            for option in options[: TRIES - tries]:
+            for option in options[: most - tries]:
                 tries += 1
                 values = (*before.by_step, *option)
                 found += forms.plans(forms.form(values), by_step=values, bounds=plan.bounds)

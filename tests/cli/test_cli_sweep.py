@@ -4,6 +4,7 @@ runs, and the best points."""
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
@@ -45,6 +46,44 @@ def test_every_point_is_built_and_common_steps_run_once(npuflow: Npuflow, swept:
     assert "4 points (0 ran, 24 hit" in again.out
     # the table is no part of a build
     assert npuflow("build", "words.toml").code == 0
+
+
+def test_a_dry_run_counts_what_every_point_would_run(npuflow: Npuflow, swept: Path, project: Path) -> None:
+    def figures(*more: str) -> list[tuple[float, ...]]:
+        done = npuflow("sweep", "words.toml", "--dry-run", "--json", *more)
+        *found, last = done.lines
+        assert done.code == 0 and last == {"event": "sweep", "points": 4, "failed": 0, "goals": []}
+        assert all(p["status"] == "planned" and not p["products"] for p in found)
+        return [tuple(p["figures"].values()) for p in found]
+
+    assert figures() == [(2, 4, 0), (0, 4, 2), (0, 4, 2), (0, 4, 2)]              # two texts, once
+    assert figures("--cache", "own")[0] == (2, 4, 0) and not (project / "out").exists()
+    kept = [path for part in ("records", "objects") for path in (project / "own" / part).rglob("*")]
+    assert not [path for path in kept if path.is_file()]
+    assert npuflow("build", "words.toml", "--set", "count.case=keep").code == 0
+    assert figures()[0] == (0, 0, 6)
+    said = npuflow("sweep", "words.toml", "-n", "--csv", "never.csv").out
+    assert "4 points: 6 to run, 6 maybe, 12 hit" in said and not (project / "never.csv").exists()
+    assert npuflow("sweep", "words.toml", "-n", "--goal", "words").code == 2      # faults as of a sweep
+
+
+def test_points_list_equal_sources_once(
+    npuflow: Npuflow, swept: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, glob = [], Path.glob
+
+    def counted(place: Path, pattern: str) -> Iterator[Path]:
+        listed.append(pattern)
+        return glob(place, pattern)
+
+    monkeypatch.setattr(Path, "glob", counted)
+    npuflow("plan", "words.toml")
+    alone = listed.count("*.txt")
+    npuflow("sweep", "words.toml", "-n")
+    assert alone and listed.count("*.txt") == 2 * alone
+    (project / "texts/three.txt").write_text("e\n")
+    npuflow("sweep", "words.toml", "-n", "--over", "texts.source=['texts/*.txt', 'texts/t*.txt']")
+    assert listed.count("*.txt") == 3 * alone and listed.count("t*.txt") == alone
 
 
 def test_axes_from_the_command_line_and_values_that_are_tables(npuflow: Npuflow, project: Path) -> None:

@@ -13,6 +13,7 @@ from forge import VALUE, Forge
 
 from npuflow.base.errors import InternalError
 from npuflow.base.tables import Locator
+from npuflow.flow.ahead import Ahead
 from npuflow.flow.dry import dry
 from npuflow.flow.plan import Plan
 from npuflow.flow.recipe import Recipe
@@ -205,7 +206,7 @@ def test_to_force_a_stage_is_to_force_its_parts(forge: Forge, tmp_path: Path) ->
 def test_a_plan_knows_the_parts(forge: Forge, tmp_path: Path) -> None:
     put(forge, "numbers", NUMBERS.replace("@stage", "@stage(quick=True)"))
     run(forge, tmp_path, 40)
-    found = dry(plan(forge, 41), Store(tmp_path), ahead=True).steps
+    found = dry(plan(forge, 41), Store(tmp_path), ahead=Ahead(Store(tmp_path))).steps
     assert [step.item for step in found if step.stage == "total.items" and step.status != "hit"] == ["n40"]
     assert Counter((step.stage, step.status) for step in found)["total.items", "hit"] == 40
     assert {step.status for step in found if step.stage == "total"} == {"maybe"}

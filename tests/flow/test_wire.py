@@ -14,6 +14,7 @@ from forge import VALUE, Forge
 from npuflow.base.errors import InputError, InternalError, RecipeError, UsageError
 from npuflow.base.tables import Locator
 from npuflow.flow import lock as locks
+from npuflow.flow.ahead import Ahead
 from npuflow.flow.dry import dry
 from npuflow.flow.explain import diff, why
 from npuflow.flow.keys import key_of
@@ -325,7 +326,7 @@ def test_a_plan_runs_quick_stages_in_memory(forge: Forge, tmp_path: Path) -> Non
     locked(forge, tmp_path, {"first": {"n": 3}})
     changed, store = plan(forge, {"first": {"n": 40}}), Store(tmp_path / "cache")
     before = sorted((tmp_path / "cache").rglob("*"))
-    found = dry(changed, store, ahead=True).steps
+    found = dry(changed, store, ahead=Ahead(store)).steps
     assert sorted((tmp_path / "cache").rglob("*")) == before
     reported = {(s.stage, s.item): s.status for s in found}
     done = build(changed, store, jobs=1).check()
