@@ -138,7 +138,8 @@ def _points(points: Sequence[Any]) -> Iterator[str]:
 
 
 def _figures(one: Any) -> tuple[str, str, str, str]:
-    return one.name, f"{one.sqnr:.1f}", f"{one.low:.1f}", _share(one.agreement)
+    levels = ("", "") if one.whole else (f"{one.sqnr:.1f}", f"{one.low:.1f}")
+    return one.name, *levels, _share(one.agreement)
 
 
 def _share(agreement: float | None) -> str:

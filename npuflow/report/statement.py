@@ -12,7 +12,7 @@ from npuflow.ir.noise import EXACT
 from npuflow.strategies import Budget
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.culprit import NoiseSource
-from npuflow.tune.precision.output_check import JudgedOutput
+from npuflow.tune.precision.output_check import JudgedOutput, in_decibels
 
 MORE = "npuflow show verdict RECIPE"
 MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
@@ -118,7 +118,8 @@ def statement(
     few = " (very few)" if judged_on.verified and judged_on.samples < FEW else ""
     text = f"every output is close to the float model's {on}{few}"
     short = f"; the search for widths did not reach the {budget.sqnr_db:g} dB asked for" * advice.short
-    return Statement(True, f'{text}: the worst, "{ranked[0].output.name}", has {figures(ranked[0])}{short}')
+    worst_of = in_decibels(ranked)[0]
+    return Statement(True, f'{text}: the worst, "{worst_of.output.name}", has {figures(worst_of)}{short}')
 
 
 def _no_numbers(outputs: Sequence[JudgedOutput], on: str, weights: Mapping[str, int]) -> Statement:
@@ -140,6 +141,8 @@ def _no_numbers(outputs: Sequence[JudgedOutput], on: str, weights: Mapping[str, 
 def figures(judged: JudgedOutput) -> str:
     """dB, how far they may be off, and answers, in words."""
     one, off = judged.output, judged.give_or_take
+    if one.whole and one.equal is not None:
+        return _answers(one.equal, one.compared)
     about = f" give or take {off:.1f}" if off is not None and off >= 0.05 else ""
     answers = "" if one.equal is None else f" and {_answers(one.equal, one.compared)}"
     low = f", four of five samples {one.low:.1f} dB" if one.low < one.sqnr - 3 else ""

@@ -44,6 +44,7 @@ from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.verdict import Verdict
 from npuflow.statistics import statistics as merging
 from npuflow.tune.improve import Trial, decibels
+from npuflow.tune.precision.output_check import in_decibels
 from npuflow.tune.precision.widened import widened
 
 PAGE, DATA = "report.html", "report.json"
@@ -176,7 +177,8 @@ def _figures(checks: Checks, totals: dict[str, Any], size: int) -> HeadlineFigur
         score=score, score_name=name,
         score_better=evaluate.score.better if evaluate is not None else "higher",
         samples=evaluate.score.samples if evaluate is not None else 0,
-        sqnr_db=worst([one.output.sqnr for one in checks.verdict.outputs]), cycles=totals["cycles"],
+        sqnr_db=worst([one.output.sqnr for one in in_decibels(checks.verdict.outputs)]),
+        cycles=totals["cycles"],
         external_bytes=totals["bytes"], program_bytes=size,
         energy_uj=energy.total if energy is not None else None,
     )

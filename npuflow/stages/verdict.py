@@ -39,7 +39,15 @@ from npuflow.tune.precision.culprit import NoiseSource, culprits
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.masks import masked
 from npuflow.tune.precision.named import BetterMethod, automatic, compared
-from npuflow.tune.precision.output_check import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
+from npuflow.tune.precision.output_check import (
+    MOST,
+    JudgedOutput,
+    affordable,
+    clipped,
+    in_decibels,
+    no_numbers,
+    shown,
+)
 from npuflow.tune.precision.problem import SearchProblem, cost_of, described
 from npuflow.tune.precision.sensitivity import noises
 from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
@@ -100,7 +108,7 @@ class Verdict(
         said = self.statement
         found: dict[str, Any] = {"judged": "no" if said.ok is None else "good" if said.ok else "poor"}
         if self.outputs:
-            worst = min((s.output for s in self.outputs), key=lambda one: min(one.sqnr, one.low))
+            worst = min((s.output for s in in_decibels(self.outputs)), key=lambda one: min(one.sqnr, one.low))
             found |= {"sqnr_db": round(worst.sqnr, 2), "samples": self.samples}
             if not self.verified:
                 found["verified"] = "no"

@@ -56,7 +56,7 @@ class Output:
     equal answers (arg-max, thresholded mask); None where the output has no answers. `compared`: how many
     answers that is of, with one more that is wrong in the share, as few samples do not prove 99 %; 0: the
     share is as it is counted. `drop`: of a metric on labelled samples, what it has lost; None: a plain
-    output.
+    output. `whole`: its values are equal or not, as indices are, and its dB say nothing.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Output:
     agreement: float | None = None
     drop: float | None = None
     compared: int = 0
+    whole: bool = False
 
     @property
     def equal(self) -> float | None:

@@ -111,19 +111,6 @@ def test_large_networks_are_judged_on_fewer_samples(net: Net, monkeypatch: pytes
     assert [int(f["x"].max()) for f in affordable(graph, feeds)] == [0, 4, 9, 13, 18, 22, 27, 31]
 
 
-def test_indices_are_compared_by_equality() -> None:
-    """An arg-max inside the graph: the wrong index is wrong, however near its number is."""
-    kinds = {"x": TensorType((1, 4)), "a": TensorType((1, 4)), "i": TensorType((1, 1), "int64")}
-    values = {name: Value(name, kind) for name, kind in kinds.items()}
-    host = OPS["host"](op_type="ArgMax", attributes=(("axis", 1),))
-    nodes = (Node(OPS["relu"](), ("x",), ("a",), ("r",)), Node(host, ("a",), ("i",), ("m",)))
-    graph = Graph(("x",), ("i",), nodes, values)
-    feeds = [{"x": np.eye(4, dtype=np.float32)[k : k + 1]} for k in range(4)]
-    judge = Judge(graph, feeds)
-    (same,) = shown(judge, judge.outputs(graph), Budget())
-    assert same.ok and same.output.agreement == 1.0
-
-
 def test_real_numbers_of_another_type_have_decibels() -> None:
     """A Cast to float64 behind the network: equality of numbers that noise moves said nothing of them."""
     kinds = {"x": TensorType((1, 4)), "a": TensorType((1, 4)), "d": TensorType((1, 4), "float64")}

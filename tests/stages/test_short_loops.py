@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
 from npuflow.search.plan import plan_network
 from npuflow.search.strategies import others_than
@@ -83,6 +85,25 @@ def test_rivals_are_planned_by_what_found_the_first_plan_and_the_best_by_all(
     left_out = {"overlapping", *others_than(first.origin)}
     assert len(rivals) > 1 and all(set(without) == left_out for _, without in rivals)
     assert last.cycles <= min(plan.cycles for plan, _ in rivals)
+
+
+@pytest.mark.slow
+def test_large_networks_plan_fewer_products_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0])
+    wanted = PlanRequest(to_plan(made.graph), machine(TARGET), TARGET.numerics, 1)
+    plan, counts = plan_network(*wanted.arguments), []
+    for most in (8000, 1):
+        monkeypatch.setattr(tiling, "TRIED", most)
+        planned: list[tuple[str, ...]] = []
+
+        def tried(forms: tiling.LoopForms, graph: Graph, planned: Any = planned, **form: Any) -> list[Any]:
+            planned.append(form["by_step"])
+            return []
+
+        monkeypatch.setattr(tiling.LoopForms, "plans", tried)
+        tiling._in_loops(tiling.LoopForms(wanted, made), plan)
+        counts.append(len(planned))
+    assert counts[0] > 1 and counts[1] == 1
 
 
 @pytest.mark.slow

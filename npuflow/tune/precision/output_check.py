@@ -68,6 +68,11 @@ class JudgedOutput:
         return bool(parts) and max(parts) - min(parts) > APART and min(parts) < CLEAN
 
 
+def in_decibels(outputs: Sequence[JudgedOutput]) -> Sequence[JudgedOutput]:
+    """Those whose dB say something; all where none do."""
+    return [one for one in outputs if not one.output.whole] or outputs
+
+
 def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     """As many of the samples as the effort allows, evenly spread."""
     count = min(len(feeds), MOST, max(FEWEST, int(EFFORT / pass_macs(graph))))
@@ -147,7 +152,7 @@ def _whole(judge: Judge, made: Outputs) -> list[Output]:
             continue
         share = float(np.mean([_equal(a, b) for a, b in zip(truth[i], made[i], strict=True)]))
         level = EXACT if share == 1.0 else 0.0
-        found.append(Output(name, level, level, share))
+        found.append(Output(name, level, level, share, whole=True))
     return found
 
 
