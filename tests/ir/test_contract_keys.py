@@ -200,8 +200,9 @@ EXPECTED = {
     "verdict",
     "lower": "budget codegen evaluate fidelity qdq_check simulate verdict",
     "measures": "budget checked placement precision tiling verdict",
-    "moves": "budget checked codegen correct costs.layers costs.runs evaluate fidelity parse placement "
-    "precision qdq_check quantize rewrite_check simulate tiling verdict",
+    "moves": "baseline budget checked clipping codegen correct costs.layers costs.runs evaluate fidelity "
+    "parse placement precision qdq_check quantize rewrite_check search.items sensitivity simulate tiling "
+    "unify verdict",
     "of_scaled": "parse pixels rewrite_check",
     "onnx_attributes": "baseline budget channels.items checked clipping codegen correct costs.layers "
     "costs.runs evaluate fidelity model placement precision qdq qdq_check quantize report rewrite_check "

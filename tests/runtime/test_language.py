@@ -265,7 +265,7 @@ def test_the_example_goes_on_with_a_text_and_the_fuzzer_damages_its_file(
 ) -> None:
     """The tokens of `Runner.session`, until the cache is full; damage under the sanitizers."""
     file = tmp_path / "net.npu"
-    file.write_bytes(file_of(*SHARED[1], indexed=indexed)[0])
+    file.write_bytes(file_of(*SHARED[0], indexed=indexed)[0])
     make = ["make", "-s", "-C", str(ROOT), f"CC={COMPILERS[0]}", f"BUILD={tmp_path}"]
     subprocess.run([*make, f"{tmp_path}/generate"], check=True)
     words = [tmp_path / "generate", file, "-", "40"]
