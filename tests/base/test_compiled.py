@@ -40,6 +40,8 @@ def asked(
     it does first."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(folder), **more}
     environment.pop("NUMBA_CACHE_DIR", None)
+    # Python takes a file that was changed within a second and kept its size for the one that it compiled
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment.update(more)
     command = [sys.executable, "-c", before + ASK.format(package=package)]
     said = subprocess.check_output(command, env=environment, text=True, cwd=folder, timeout=60)
