@@ -148,7 +148,7 @@ BARS = {
     "gap-bert": Bar("cycles over the lower bound, BERT, edge-4t", 1.3, gap("bert_base")),
     "recurrent-seconds": Bar("LSTM of 16, 1,024 steps: processor seconds to compile", 3, recurrent(6)),
     "recurrent-commands": Bar("LSTM of 16, 1,024 steps: commands", 200, recurrent(7)),
-    "recurrent-cycles": Bar("LSTM of 16, 1,024 steps: cycles", 200_000, recurrent(8)),
+    "recurrent-cycles": Bar("LSTM of 16, 1,024 steps: cycles", 200_000, recurrent(9)),
     "executor": Bar("whole-tensor executor over onnxruntime, ResNet-50", 0.6, executor),
     "statistics": Bar("statistics and every threshold method over a float pass", 2.0, statistics),
     "default-build": Bar(
