@@ -33,7 +33,7 @@ Spent = tuple[float, float, float]        # seconds of the clock, of the process
 LIST = """
 import time
 from pathlib import Path
-from npuflow.apps.view.builds import build, builds
+from npuflow.apps.view.builds import builds
 from npuflow.flow.store import Store
 begun = time.perf_counter()
 rows = builds(Store(Path({cache!r})))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.digest import Hasher, bytes_digest, digest, digest_array, digest_file, encode
@@ -118,8 +118,8 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize("examples", often([25, 100], 2))
 def test_equal_encodings_mean_equal_values(examples: int) -> None:
-    busy = settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    busy(given(JSON, JSON)(equal_encodings_mean_equal_values))()
+    drawn = settings(max_examples=examples, deadline=None)
+    drawn(given(JSON, JSON)(equal_encodings_mean_equal_values))()
 
 
 def equal_encodings_mean_equal_values(a: object, b: object) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from corruption_campaign import KINDS, campaign
 
+from tests.tiers import often
 
-def test_damage_of_every_kind(tmp_path: Path) -> None:
-    done = campaign(7, len(KINDS), tmp_path)
+
+@pytest.mark.parametrize("rounds", often([1, 3], 2))
+def test_damage_of_every_kind(tmp_path: Path, rounds: int) -> None:
+    done = campaign(7, rounds * len(KINDS), tmp_path)
     assert min(done.values()) >= 1
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import toys
 
+from tests.tiers import often
+
 HERE = Path(__file__).parent
 
 
@@ -38,8 +40,9 @@ def campaign(seed: int, count: int, tmp_path: Path) -> None:
         assert not kill["damaged"] and not kill["orphans"] and not kill["strays"], kill
 
 
-def test_three_kills(tmp_path: Path) -> None:
-    campaign(20261121, 3, tmp_path)
+@pytest.mark.parametrize("kills", often([3, 5], 2))
+def test_a_few_kills(tmp_path: Path, kills: int) -> None:
+    campaign(20261121, kills, tmp_path)
 
 
 BUILD = """

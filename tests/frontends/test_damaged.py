@@ -13,7 +13,7 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.onnx.export import export_model
 from npuflow.rewrite.rewrite import rewrite
 from tests.networks.onnx_cases import cases
-from tests.tiers import tiered
+from tests.tiers import often, tiered
 
 SECONDS = 30.0
 
@@ -53,9 +53,10 @@ def campaign(seed: int, count: int) -> Counter[str]:
     return found
 
 
-def test_damaged_files_are_refused() -> None:
-    found = campaign(0, 12)
-    assert found["refused"] > 6
+@pytest.mark.parametrize(("files", "least"), often([(12, 6), (40, 20)], 2))
+def test_damaged_files_are_refused(files: int, least: int) -> None:
+    found = campaign(0, files)
+    assert found["refused"] > least
 
 
 @pytest.mark.parametrize("seed", tiered(range(1, 5), 2))

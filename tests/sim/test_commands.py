@@ -3,16 +3,17 @@ scalar reading of the document."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
 from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant
 from tests.sim.programs import wrap
 from tests.sim.scalar import Fault, Scalar
+from tests.sim.seeds import for_seeds
 from tests.tiers import often
 
 BATCH = 2
@@ -61,14 +62,12 @@ def agree(program, seed: int) -> None:
 @pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("opcode", sorted(MAKERS))
 def test_command_means_what_the_document_says(opcode: str, examples: int) -> None:
-    @settings(max_examples=examples, deadline=None)
-    @given(seed=st.integers(0, 2**32 - 1))
     def agrees(seed: int) -> None:
         case = random_case(seed, opcode)
         assert case.at <= LOCAL
         agree(wrap(case), seed)
 
-    agrees()
+    for_seeds(examples, agrees)
 
 
 def test_a_bias_next_to_the_end_of_64_bits() -> None:
@@ -80,13 +79,7 @@ def test_a_bias_next_to_the_end_of_64_bits() -> None:
 @pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "GROUPMATMUL", "REDUCE"])
 def test_sums_that_never_reach_memory(opcode: str, examples: int) -> None:
     """Two commands add up, REQUANT reads, only y is stored: the accumulator lives outside the byte arrays."""
-
-    @settings(max_examples=examples, deadline=None)
-    @given(seed=st.integers(0, 2**32 - 1))
-    def agrees(seed: int) -> None:
-        sums_agree(opcode, seed)
-
-    agrees()
+    for_seeds(examples, partial(sums_agree, opcode))
 
 
 def sums_agree(opcode: str, seed: int) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import opcodes
@@ -14,6 +14,7 @@ from tests.sim.cases import LOCAL, Case
 from tests.sim.float_cases import MAKERS, random_case
 from tests.sim.float_scalar import FloatScalar
 from tests.sim.programs import wrap
+from tests.sim.seeds import for_seeds
 from tests.tiers import often
 
 
@@ -30,12 +31,7 @@ def image(case: Case, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("examples", often((3, 6), 2))
 @pytest.mark.parametrize("opcode", sorted(MAKERS))
 def test_command_means_what_the_document_says(opcode: str, examples: int) -> None:
-    @settings(max_examples=examples, deadline=None)
-    @given(seed=st.integers(0, 2**32 - 1))
-    def agrees(seed: int) -> None:
-        agree(opcode, seed)
-
-    agrees()
+    for_seeds(examples, partial(agree, opcode))
 
 
 def agree(opcode: str, seed: int) -> None:
