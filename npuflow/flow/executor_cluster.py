@@ -49,6 +49,7 @@ class Cluster:
     ) -> None:
         self.arrivals = arrivals
         self._jobs = jobs
+        self._urgency = plan.urgency
         self._inside = place == "threads"
         self._held: dict[str, tuple[Any, Task]] = {}
         self._ended: dict[str, tuple[Any, Task]] = {}
@@ -262,17 +263,18 @@ class Cluster:
                 self._send(some)
 
     def _send(self, tasks: Sequence[Task]) -> None:
-        groups: dict[int, list[Task]] = {}
+        groups: dict[tuple[int, int], list[Task]] = {}
         for task in tasks:
-            groups.setdefault(task.stage.memory, []).append(task)
-        for need, group in groups.items():
+            groups.setdefault((task.stage.memory, self._urgency[task.step]), []).append(task)
+        for (need, urgency), group in groups.items():
             try:
                 only = self._workers.able(group[0].step, need)
                 if only is None:
                     self._behind.extend(group)
                     continue
                 what = (run, group) if self._inside else (pickle.loads, list(map(sealed, group)))
-                futures = self._client.map(*what, key=[self._key(task) for task in group], pure=True, **only)
+                keys = [self._key(task) for task in group]
+                futures = self._client.map(*what, key=keys, pure=True, priority=urgency, **only)
             except Exception as fault:  # no task may be lost, whatever thread sends it
                 gone = self._client.status != "running"
                 for task in group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,17 @@ class Plan:
     @cached_property
     def _index(self) -> dict[str, Step]:
         return {step.name: step for step in self.steps}
+
+    @cached_property
+    def urgency(self) -> Mapping[str, int]:
+        """By step what it is to run before: the longer the chain of steps is that wait for it, one after the
+        other, the more urgent; of two with equal chains the one that the log shows."""
+        chains = dict.fromkeys(self._index, 0)
+        for step in reversed(self.steps):
+            for place in step.inputs.values():
+                if place.step is not None:
+                    chains[place.step] = max(chains[place.step], chains[step.name] + 1)
+        return {step.name: 2 * chains[step.name] + (not step.stage.minor) for step in self.steps}
 
     def __getitem__(self, name: str) -> Step:
         return self._index[name]

@@ -112,7 +112,7 @@ class _Driver:
         self.plan, self.store, self.workers, self.emit = plan, store, workers, emit
         self.force, self.keep_going = force, keep_going
         self.states = {step.name: StepState(step) for step in plan}
-        self.queue = Queue(workers, store, force, emit)
+        self.queue = Queue(workers, store, plan.urgency, force, emit)
         self.result = Result()
         self.halted = False
         self.refused: Unwritable | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from npuflow.base.digest import digest
@@ -18,8 +17,8 @@ from npuflow.flow.store import Store
 class _Waiting:
     """The tasks that a step still has to give, one of them looked at ahead."""
 
-    def __init__(self, tasks: Iterator[Task]) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Iterator[Task], urgency: int) -> None:
+        self._tasks, self.urgency = tasks, urgency
         self.next = next(tasks, None)
 
     def take(self) -> Task | None:
@@ -28,15 +27,18 @@ class _Waiting:
 
 
 class Queue:
-    """Tasks that wait for workers, and those that run. `force`: steps that run although they are known."""
+    """Tasks that wait for workers, and those that run, the most urgent first. `urgency`: by step, see `Plan`;
+    `force`: steps that run although they are known."""
 
     def __init__(
-        self, workers: TaskExecutor, store: Store, force: frozenset[str], emit: Callable[[Event], None]
+        self, workers: TaskExecutor, store: Store, urgency: Mapping[str, int], force: frozenset[str],
+        emit: Callable[[Event], None],
     ) -> None:
         self.workers, self.store, self.force, self.emit = workers, store, force, emit
         self.budget = MemoryBudget(workers.memory)
         self.running: dict[str, Task] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._urgency = urgency
+        self._waiting: list[_Waiting] = []
 
     def put(
         self,
@@ -46,7 +48,8 @@ class Queue:
         size: int | None = None,
     ) -> None:
         """Queue what a step lacks. `size`: items a task, where it is not the stage's own."""
-        self._waiting.append(_Waiting(self._tasks(state, refs, misses, size)))
+        tasks = self._tasks(state, refs, misses, size)
+        self._waiting.append(_Waiting(tasks, self._urgency[state.step.name]))
 
     def _tasks(
         self,
@@ -76,20 +79,24 @@ class Queue:
         """Hand out tasks, but no more than the workers can hold, nor than fit into memory together. `hold`:
         only tasks of quick stages."""
         handed: list[Task] = []
-        waiting, budget, window = self._waiting, self.budget, self.workers.window
-        if len(budget.tasks) > window // 2:
+        budget, window = self.budget, self.workers.window
+        waiting = self._waiting = [one for one in self._waiting if one.next is not None]
+        if len(budget.tasks) > window // 2 and not self._urgent():
             return  # a wave of a few is dearer than a wave of many
-        blocked = 0
-        while blocked < len(waiting) and len(budget.tasks) < window:
-            ready = waiting[0]
-            if ready.next is None:
-                waiting.popleft()
+        blocked: list[_Waiting] = []
+        while len(budget.tasks) < window:
+            able = (one for one in waiting if one.next is not None and one not in blocked)
+            ready = max(able, key=lambda one: one.urgency, default=None)
+            if ready is None:
+                break
+            waiting.remove(ready)
+            waiting.append(ready)  # steps that are as urgent take turns
+            assert ready.next is not None
+            early = hold and not ready.next.stage.quick
+            if early or not budget.fits(ready.next.stage.memory) or self._can_wait(ready):
+                blocked.append(ready)
                 continue
-            waiting.rotate(-1)  # steps that are ready together take turns
-            if not budget.fits(ready.next.stage.memory) or (hold and not ready.next.stage.quick):
-                blocked += 1
-                continue
-            made, blocked = ready.take(), 0
+            made, blocked = ready.take(), []
             if made is None:
                 continue
             budget.take(made.name, made.stage.memory)
@@ -100,6 +107,22 @@ class Queue:
             handed.append(made)
         if handed:
             self.workers.submit(handed)
+
+    @property
+    def _most(self) -> int:
+        """The urgency of the most urgent task that the workers have."""
+        return max((self._urgency[made.step] for made in self.running.values()), default=-1)
+
+    def _urgent(self) -> bool:
+        """Whether a task is more urgent than any that the workers have."""
+        most = self._most
+        return any(one.urgency > most for one in self._waiting)
+
+    def _can_wait(self, ready: _Waiting) -> bool:
+        """Whether a task that may take long would take the place of what follows a more urgent one: once it
+        runs, that waits."""
+        single = ready.next is not None and ready.next.work[0].item is None
+        return single and len(self.budget.tasks) >= self.workers.slots and ready.urgency < self._most
 
     def ended(self, sent: Task) -> None:
         """A task is back, whatever came of it: its memory is free."""
