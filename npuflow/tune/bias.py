@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
 from npuflow.base.processors import PROCESSORS
+from npuflow.hw.numerics import SMALL_BYTES
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import decode
@@ -27,19 +28,21 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.loops import inside
 from npuflow.ir.op import OPS, Node, Param
 from npuflow.ir.queries import kind
-from npuflow.ir.types import Array, QuantType, TensorType, Value
+from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, TensorType, Value
 from npuflow.onnx.export import unclipped
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.place.partition import is_npu
 from npuflow.quantise.scales import MANY
 from npuflow.quantise.weights import coded_bias
 from npuflow.run.floats import FloatRun
-from npuflow.tune.error import noise, output_error, outputs_of
+from npuflow.tune.code_noise import coded_noise
+from npuflow.tune.error import output_error, outputs_of
 from npuflow.tune.improve import CLOSER, Acceptance, Proposal, Trial, improve
 from npuflow.tune.walk import SampleWalk, pass_bytes
 
 Real = npt.NDArray[np.float64]
 Feed = Mapping[str, Array]
+CODES_OF_INT32 = 1 << 15              # codes of 16 bits whose sum surely is one of 32
 AT_ONCE = 1 << 16                     # numbers that become real together, and places whose columns are found
 
 
@@ -112,7 +115,7 @@ def _moved(
 
     def wrong(graph: Graph) -> float:
         codes = walk.ahead(at + 1, (out,), graph, slice(0, len(truth)))[out]
-        return noise(truth, walk.real(out, codes))
+        return coded_noise(truth, codes, graph.values[out].quant)
 
     return Proposal("bias", better, node.name, size, rule, (wrong(walk.graph), wrong(better)))
 
@@ -150,17 +153,22 @@ def takes_bias(graph: Graph, node: Node) -> bool:
 def _mean_read(walk: SampleWalk, value_id: str, first: int) -> Real:
     """The mean of a value's numbers over the samples from `first` on."""
     arrays, quant = walk.values[value_id][first:], walk.graph.values[value_id].quant
-    total = np.zeros(arrays[0].shape)
-    if quant is None or not quant.per_tensor or not arrays[0].flags.c_contiguous:
+    shape, count = arrays[0].shape, len(arrays)
+    coded = quant is not None and not isinstance(quant, FloatType | GroupedType) and quant.per_tensor
+    if quant is None or not coded or not arrays[0].flags.c_contiguous:
+        total = np.zeros(shape)
         for array in walk.real(value_id, arrays):
             total += array
-        return total / len(arrays)
-    flat, rows = total.reshape(-1), [array.reshape(-1) for array in arrays]
-    for start in range(0, flat.size, AT_ONCE):            # whole tensors of numbers would take longer
+        return total / count
+    # codes are added up as whole numbers: exact, and without an array of numbers for each sample
+    fits = arrays[0].dtype.itemsize <= SMALL_BYTES and count < CODES_OF_INT32
+    sums: Array = np.zeros(arrays[0].size, np.int32 if fits else np.int64)
+    rows = [array.reshape(-1) for array in arrays]
+    for start in range(0, sums.size, AT_ONCE):
         some = slice(start, start + AT_ONCE)
         for row in rows:
-            flat[some] += walk.real(value_id, [row[some]])[0]
-    return total / len(arrays)
+            sums[some] += row[some]
+    return np.asarray(quant.scale[0] * (sums / count - quant.zero_point[0])).reshape(shape)
 
 
 def mean_output(graph: Graph, node: Node, mean: Real) -> Real:
