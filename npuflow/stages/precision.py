@@ -17,6 +17,7 @@ from npuflow.stages.baseline import Baseline, PrecisionOptions
 from npuflow.stages.judges import LabelledJudges
 from npuflow.stages.prices import EnergyPrices
 from npuflow.stages.sensitivity import Sensitivity
+from npuflow.stages.width_costs import WidthCosts
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 from npuflow.tune import tuned
 from npuflow.tune.precision.config import PrecisionTable as Table
@@ -70,9 +71,11 @@ class Precision(Artifact, outputs=("before", "after"), about=("cycles", "holds",
 
 @dataclass(frozen=True)
 class PricedTarget(View):
-    """What a mixture's time depends on, and what energy costs where it counts."""
+    """What a mixture's time depends on, costs of subgraphs that are known, and what energy costs where it
+    counts."""
 
     planned: PlannedTarget
+    width_costs: WidthCosts
     prices: EnergyPrices | None
 
 
@@ -98,7 +101,7 @@ def precision(
     types = widths.types(modes, planned.memory.local_bytes)
     ready = data.width_harness(network, chosen, probing)
     ready = replace(ready, types=types, signal=sensitivity.signal)
-    cost = cost_of(ready, planned.target)
+    cost = cost_of(ready, planned.target, hardware.width_costs.memo)
     reported: list[str] = []
 
     def tell(line: str) -> None:
@@ -147,7 +150,7 @@ def within_cycles(problem: SearchProblem, strategy: Strategy, levels: Levels) ->
         if planned <= most:
             better = kept is None or _level(problem, levels) > _level(problem, kept)
             kept = levels if better else kept
-            if planned >= tuned.MIXTURE_NEAR * most or problem.budget.holds(problem.verified(levels)):
+            if planned >= tuned.MIXTURE_NEAR * most or problem.holds(levels):
                 break
         off = planned / problem.price(levels, "cycles")
         problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / off})

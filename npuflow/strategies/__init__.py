@@ -157,6 +157,9 @@ class Problem(Protocol):
     def verified(self, levels: Levels) -> Sequence[Output]:
         """Outputs of the quantised network, biases corrected as the recipe says: the judge."""
 
+    def holds(self, levels: Levels) -> bool:
+        """Whether `verified` holds the budget: quicker to know where it does not."""
+
     def floor(self, levels: Levels | None = None) -> Noise:
         """Noise over signal with every unit at some levels, or wide."""
 

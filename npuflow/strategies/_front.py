@@ -136,17 +136,17 @@ class FrontStrategy(Strategy):
         if not front:
             return tuple(unit.candidates[0] for unit in problem.units)
         at = _first_measured(problem, front)
-        if _holds(problem, front[at]):
+        if problem.holds(front[at]):
             checked = 0
-            while at > 0 and checked < tuned.FRONT_CHECKS and _holds(problem, front[at - 1]):
+            while at > 0 and checked < tuned.FRONT_CHECKS and problem.holds(front[at - 1]):
                 at, checked = at - 1, checked + 1
             return front[at]
         step = 1
         while at + step < len(front):
-            if _holds(problem, front[at + step]):
+            if problem.holds(front[at + step]):
                 return _first(problem, front, at, at + step)
             at, step = at + step, 2 * step
-        if _holds(problem, front[-1]):
+        if problem.holds(front[-1]):
             return _first(problem, front, at, len(front) - 1)
         judged = [front[-1], *front[max(0, len(front) - tuned.FRONT_CHECKS) : -1], *_along(front)]
         return max(judged, key=lambda one: problem.budget.level(problem.verified(one)))
@@ -156,10 +156,6 @@ def _along(front: Sequence[Levels]) -> list[Levels]:
     """Its cheapest mixture and some on the way. Noise is a sum to the searches only: with weights that were
     rounded for narrow layers above them, more bits there can cost accuracy."""
     return [front[i * (len(front) - 1) // tuned.FRONT_SPREAD] for i in range(tuned.FRONT_SPREAD)]
-
-
-def _holds(problem: Problem, levels: Levels) -> bool:
-    return problem.budget.holds(problem.verified(levels))
 
 
 def _first_measured(problem: Problem, front: Sequence[Levels]) -> int:
@@ -183,5 +179,5 @@ def _first(problem: Problem, front: Sequence[Levels], low: int, high: int) -> Le
     """The first point after `low`, which misses the budget, that holds it; `high` does."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _holds(problem, front[middle]) else (middle, high)
+        low, high = (low, middle) if problem.holds(front[middle]) else (middle, high)
     return front[high]

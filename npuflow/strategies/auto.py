@@ -41,7 +41,7 @@ class AutoStrategy(Strategy):
 
     def __call__(self, problem: Problem) -> Levels:
         narrow = (NARROW,) * len(problem.units)
-        if not problem.units or problem.budget.holds(problem.verified(narrow)):
+        if not problem.units or problem.holds(narrow):
             return narrow
         worth, widest = self.gain_db / self.for_cycles, _widest(problem)
         found = [self._raised(problem, widest, worth)]
@@ -57,7 +57,7 @@ class AutoStrategy(Strategy):
     def _raised(self, problem: Problem, upper: Levels, worth: float) -> Levels:
         """The cheapest mixture of the recipe's widths and `upper` that holds the budget, or the best."""
         first = _sensitive(problem, upper)
-        if any(first) and problem.budget.holds(problem.verified(first)):
+        if any(first) and problem.holds(first):
             return first
         start = self._in_float(problem, first) if set(upper) <= {NARROW, WIDE} else first
         return self._climbed(problem, start, upper, worth)
@@ -198,10 +198,10 @@ class _Prefixes:
         """The first rung that holds the budget, by the quantised network; from where fake
         quantisation says it is, down as long as it holds, or up by growing steps and back by halves.
         None where not even the last one does."""
-        problem, budget, last = self.problem, self.problem.budget, len(self.rungs) - 1
+        problem, last = self.problem, len(self.rungs) - 1
 
         def holds(place: int) -> bool:
-            return budget.holds(problem.verified(self.levels(self.rungs[place])))
+            return problem.holds(self.levels(self.rungs[place]))
 
         guess = next(
             (i for i, n in enumerate(self.rungs) if problem.promises(self.levels(n))), last
@@ -230,7 +230,7 @@ class _Prefixes:
             middle = (fails + count + 1) // 2
             if middle == count:
                 break
-            if self.problem.budget.holds(self.problem.verified(self.levels(middle))):
+            if self.problem.holds(self.levels(middle)):
                 count = middle
             else:
                 fails = middle
@@ -259,7 +259,7 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
         fewer = _narrowed(levels, some)
         if problem.cycles(fewer) > (1 - tuned.LADDER_SAVES) * problem.cycles(levels):
             continue
-        if problem.budget.holds(problem.verified(fewer)):
+        if problem.holds(fewer):
             levels = fewer
         elif (missed := missed + 1) == tuned.LADDER_MISSES:
             break
@@ -281,7 +281,7 @@ def _best(problem: Problem, found: Sequence[Levels], worth: float) -> Levels:
 
 def _integers_do(problem: Problem, levels: Levels) -> bool:
     """Whether these hold the budget without the host."""
-    return FLOAT not in levels and problem.budget.holds(problem.verified(levels))
+    return FLOAT not in levels and problem.holds(levels)
 
 
 def _narrowed(levels: Levels, units: Sequence[int]) -> Levels:

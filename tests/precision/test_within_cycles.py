@@ -33,6 +33,9 @@ class Estimated:
     def verified(self, levels: Levels) -> list[Output]:
         return [Output("y", levels[0] / 10, levels[0] / 10)]
 
+    def holds(self, levels: Levels) -> bool:
+        return self.budget.holds(self.verified(levels))
+
 
 def best(problem: Any) -> Levels:
     """The most that the limit allows by the estimate."""

@@ -78,6 +78,9 @@ class Layers:
         self.asked.append(levels)
         return self.measured(levels)
 
+    def holds(self, levels: Levels) -> bool:
+        return self.budget.holds(self.verified(levels))
+
     def steady(self, levels: Levels) -> float:
         return self.level(levels)
 

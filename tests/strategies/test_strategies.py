@@ -55,6 +55,9 @@ class Made:
         self.asked.append(levels)
         return [Output("y", self.level(levels) - self.bias, self.level(levels) - self.bias)]
 
+    def holds(self, levels: Levels) -> bool:
+        return self.budget.holds(self.verified(levels))
+
     def floor(self) -> Noise:
         return self._noise(self.stuck) + np.sum(list(self.wide_noise()), axis=0)
 

@@ -33,6 +33,7 @@ from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.machine import Machine
+from npuflow.search.memory import SearchMemory
 from npuflow.search.plan import layers_alone
 from npuflow.search.unfit import PlanRequest, explained, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
@@ -53,15 +54,25 @@ from npuflow.tune.precision.loop_cost import (
 )
 
 
+def planned(graph: Graph, target: Target, memory: SearchMemory) -> LoopPlan:
+    """The plan that gives the cycles of a mixture. `memory`: see `plan_network`."""
+    machine = Machine(target.compute, target.memory, target.dma)
+    return planned_loops(
+        graph, lambda form: PlanRequest(form, machine, target.numerics, tuned.MIXTURE_LEVEL), memory
+    )
+
+
 @dataclass(frozen=True)
 class CostModel:
     """Cycles of a network whose units are its groups of activations, then its weights. `narrow`: its
-    quantised graph with the recipe's widths."""
+    quantised graph with the recipe's widths; `memory`: what searches for tilings have found, which plans of
+    mixtures share."""
 
     network: FakeQuantNetwork
     target: Target
     narrow: Graph
     types: LevelTypes = field(default_factory=LevelTypes)
+    memory: SearchMemory = field(default_factory=SearchMemory, compare=False)
 
     @property
     def units(self) -> Mapping[str, int]:
@@ -143,8 +154,7 @@ class CostModel:
             yield tuple(dict.fromkeys(places[v] for v in values if v in places)), costs
 
     def _plan(self, graph: Graph) -> LoopPlan:
-        level = tuned.MIXTURE_LEVEL
-        return planned_loops(graph, lambda form: PlanRequest(form, self.machine, self.target.numerics, level))
+        return planned(graph, self.target, self.memory)
 
     @cached_property
     def _narrow_plan(self) -> LoopPlan:

@@ -15,6 +15,7 @@ from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.search.finalists import Finalist, time_by_group
+from npuflow.search.memory import SearchMemory
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.strategies import FLOAT
@@ -136,17 +137,19 @@ def refused_in_loops(graph: Graph, refused: Mapping[str, str]) -> dict[str, str]
     return {value: why for value, why in refused.items() if value in inner}
 
 
-def planned_loops(graph: Graph, request: Callable[[Graph], PlanRequest]) -> LoopPlan:
+def planned_loops(
+    graph: Graph, request: Callable[[Graph], PlanRequest], memory: SearchMemory | None = None
+) -> LoopPlan:
     """A plan for a quantised graph, its loops by some steps that stand for all. Where they do not, loops are
-    written out."""
+    written out. `memory`: what searches before this one have found."""
     wanted = request(rolled(graph))
     try:
-        return LoopPlan(plan_network(*wanted.arguments), wanted, graph)
+        return LoopPlan(plan_network(*wanted.arguments, memory), wanted, graph)
     except TargetError as fault:
         if not wanted.graph.rolls:
             raise explained(wanted, fault, {}) from None
     wanted = request(written_out(graph))
     try:
-        return LoopPlan(plan_network(*wanted.arguments), wanted, graph)
+        return LoopPlan(plan_network(*wanted.arguments, memory), wanted, graph)
     except TargetError as fault:
         raise explained(wanted, fault, {}) from None

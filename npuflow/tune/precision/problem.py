@@ -14,6 +14,8 @@ from npuflow.base.errors import InputError, TargetError, Where
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.noise import EXACT, noise_decibels
+from npuflow.search.canonical import Memo
+from npuflow.search.memory import SearchMemory
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.tune import tuned
 from npuflow.tune.judge import PartialOutputs, judged_outputs
@@ -45,6 +47,7 @@ class SearchProblem:
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     plans: dict[Levels, float] = field(default_factory=dict)
     _promised: dict[Levels, bool] = field(default_factory=dict, init=False)
+    _missing: set[Levels] = field(default_factory=set, init=False)
     _alone: dict[tuple[int, int], Noise] = field(default_factory=dict)
 
     @cached_property
@@ -123,10 +126,24 @@ class SearchProblem:
 
     def verified(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.verdicts:
-            self.verdicts[levels] = self._verified(levels)
-            said = ", ".join(described(one) for one in self.verdicts[levels])
-            self.log(f"{self.summarised(levels)}: {said}")
+            self._judge(levels, whole=True)
         return self.verdicts[levels]
+
+    def holds(self, levels: Levels) -> bool:
+        if levels not in self.verdicts and levels not in self._missing:
+            self._judge(levels, whole=False)
+        return levels in self.verdicts and self.budget.holds(self.verdicts[levels])
+
+    def _judge(self, levels: Levels, whole: bool) -> None:
+        """Of a mixture that misses the budget no more than that is found, unless `whole`."""
+        found = self._verified(levels, whole)
+        if found is None:
+            self._missing.add(levels)
+            said = "misses the budget, by the samples of most noise"
+        else:
+            self.verdicts[levels] = found
+            said = ", ".join(described(one) for one in found)
+        self.log(f"{self.summarised(levels)}: {said}")
 
     def floor(self, levels: Levels | None = None) -> Noise:
         harness = self.harness
@@ -154,7 +171,8 @@ class SearchProblem:
         mode = self.harness.types.mode(level)
         return f"in {mode}" if mode else f"at {self.harness.bits(kind, level)} bits"
 
-    def _verified(self, levels: Levels) -> tuple[Output, ...]:
+    def _verified(self, levels: Levels, whole: bool) -> tuple[Output, ...] | None:
+        """None: it misses the budget, and not all samples were run, as nobody asked for the `whole`."""
         harness = self.harness
         try:
             candidate = harness.candidate(levels)
@@ -164,16 +182,20 @@ class SearchProblem:
         lost = {v: why for v, why in harness.refused(levels).items() if v not in self._lost}
         if lost:
             return self._not(levels, f"would leave a loop to the host: {next(iter(lost.values()))}")
-        if not self.corrected or self.drop is not None:
+        if self.drop is not None:
             found = self._judged(plain)
             if not self.corrected or self.budget.holds(found):
                 return found
             return self._better(found, self._judged(harness.judge.built(candidate, harness.judge.fit)))
-        partly = PartialOutputs.of(harness.judge, plain)
-        if partly.hold(self.budget):
-            return partly.judged
-        better = self._judged(harness.judge.built(candidate, harness.judge.fit))
-        return better if self.budget.holds(better) else self._better(partly.judged, better)
+        some = [PartialOutputs.of(harness.judge, plain)]
+        holds = some[0].hold(self.budget)
+        if self.corrected and not holds:
+            better = harness.judge.built(candidate, harness.judge.fit)
+            some.append(PartialOutputs.of(harness.judge, better))
+            holds = some[1].hold(self.budget)
+        if holds:
+            return some[-1].judged
+        return self._better(*(one.judged for one in some)) if whole else None
 
     def _not(self, levels: Levels, why: str) -> tuple[Output, ...]:
         """The verdict on a mixture that is not to be taken."""
@@ -249,9 +271,11 @@ class SearchProblem:
             yield Unit(name, what, np.asarray(noise), near, sensitive, (*some, *floats), at, floats)
 
 
-def cost_of(harness: Harness, target: Target) -> CostModel:
-    """What mixtures of a network cost, by its plan with the recipe's own widths."""
-    return CostModel(harness.network, target, harness.built((NARROW,) * len(harness.names)), harness.types)
+def cost_of(harness: Harness, target: Target, known: Memo | None = None) -> CostModel:
+    """What mixtures of a network cost, by its plan with the recipe's own widths. `known`: costs of subgraphs
+    from steps before."""
+    narrow = harness.built((NARROW,) * len(harness.names))
+    return CostModel(harness.network, target, narrow, harness.types, SearchMemory(known))
 
 
 def unreachable(problem: SearchProblem, levels: Levels, found: Sequence[Output], most: float) -> InputError:
