@@ -17,9 +17,10 @@ class Returned:
 
     held = 0
 
-    def give_back(self) -> None:
-        """Collect cycles, and return what the allocator keeps, where the process has grown by much."""
-        if present() < self.held + MUCH:
+    def give_back(self, much: int = MUCH) -> None:
+        """Collect cycles, and return what the allocator keeps, where the process has grown by so many bytes.
+        What is returned has to be mapped again by who needs it next."""
+        if present() < self.held + much:
             return
         gc.collect()
         with suppress(OSError, AttributeError):    # another allocator than glibc's

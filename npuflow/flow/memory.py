@@ -7,9 +7,10 @@ import os
 import re
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from npuflow.base.returned import RETURNED
+from npuflow.base.returned import MUCH, RETURNED
 
 _UNITS = {
     "": 1,
@@ -22,6 +23,7 @@ _UNITS = {
     "gi": 1 << 30,
     "ti": 1 << 40,
 }
+SHARE = 24                  # of the machine's memory: growth after which a step gives back what others freed
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -47,6 +49,9 @@ def machine() -> int:
     return found
 
 
+_machine = cache(machine)
+
+
 def collect_rarely() -> None:
     """Look for reference cycles after every 10,000 new objects, not after 700: steps make millions of small
     objects and hardly a cycle. All objects are still looked at after a million: a cycle may hold arrays."""
@@ -56,7 +61,7 @@ def collect_rarely() -> None:
 def between_steps() -> None:
     """What a process does for its memory before a step."""
     collect_rarely()
-    RETURNED.give_back()
+    RETURNED.give_back(max(MUCH, _machine() // SHARE))
 
 
 def peak() -> int:
