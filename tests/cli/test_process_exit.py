@@ -1,0 +1,35 @@
+"""How the process of a command ends: with its exit code, all that was printed, and what is to run at exit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ENTRY = """
+import atexit, sys, threading, time
+atexit.register(lambda: print("at exit"))
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+sys.argv = ["npuflow", *{words!r}]
+from npuflow.__main__ import run
+print("before")
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"), [(["--version"], 0, "npuflow"), (["build", "nowhere.toml"], 2, "nowhere.toml")]
+)
+def test_exit_code_output_and_handlers(words: list[str], code: int, said: str) -> None:
+    line = [sys.executable, "-c", ENTRY.format(words=words)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
+    assert [word for word in ("before", "thread", "at exit") if word not in done.stdout] == []
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    shown = f"{sys.executable} -m npuflow show --help | true"
+    done = subprocess.run(["bash", "-c", shown], capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
