@@ -107,10 +107,14 @@ def adapted(
     pixels = folded(data, folding, numerics, zeros)
     if not pixels:
         return dict(listed)
-    found = {}
+    found, known = {}, dict[tuple[int, bool], list[Plain]]()
     for name, one in listed.items():
         detail = {key: value for key, value in one.detail.items() if key != "steps"}
-        steps = rewritten(one.detail.get("steps", ()), data, pixels, detail["kind"] == "picture")
+        held = one.detail.get("steps", ())
+        mark = id(held), detail["kind"] == "picture"          # most samples of a listing share their steps
+        if mark not in known:
+            known[mark] = rewritten(held, data, pixels, mark[1])
+        steps = known[mark]
         found[name] = replace(one, detail={**detail, "steps": steps} if steps else detail)
     return found
 
