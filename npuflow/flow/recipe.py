@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from npuflow.base.errors import NpuflowError, RecipeError, meant
 from npuflow.base.tables import (
@@ -24,11 +24,13 @@ from npuflow.base.tables import (
 )
 from npuflow.base.tables_toml import path_of
 from npuflow.flow.memory import size
-from npuflow.flow.recipe_alike import AlikeTables
 from npuflow.flow.recipe_components import family, split
 from npuflow.flow.recipe_files import KeyOverride, RecipeSource, load_sources, parse_set
 from npuflow.flow.recipe_sweep import TABLE as SWEEP
 from npuflow.flow.recipe_sweep import faults as sweep_faults
+
+if TYPE_CHECKING:
+    from npuflow.flow.recipe_alike import AlikeTables
 
 __all__ = ["BuildTable", "KeyOverride", "Recipe", "load", "parse_set"]
 

@@ -18,7 +18,7 @@ from onnx import parser
 
 from npuflow.cli import _zoo, main
 from npuflow.cli._zoo_page import ZooRow, page
-from npuflow.flow.interrupt import Interrupted
+from npuflow.base.errors import Interrupted
 
 NETS = {
     "line": "d = Gemm(f, w, b) y = Relu(d)",
