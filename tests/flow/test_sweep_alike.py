@@ -82,7 +82,7 @@ def test_equal_texts_in_other_folders_are_other_places(
     assert [one.place.base.name for one in found if one is not None and one.place is not None] == ["a", "b"]
     monkeypatch.chdir(tmp_path)
     words = recipe(alike, tmp_path / "a/r.toml", "held.place=x.npz").read(Held)[0]
-    assert words is not None and words.place is not None and words.place.base == tmp_path     # as the shell completes it
+    assert words is not None and words.place is not None and words.place.base == tmp_path
 
 
 def test_tables_with_faults_are_told_with_places_of_their_own(tmp_path: Path) -> None:
