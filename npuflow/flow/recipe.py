@@ -136,7 +136,9 @@ class Recipe:
             if self.alike is None:
                 self._read[cls] = self._fresh(cls, tuple(known))
             else:
-                self._read[cls] = self.alike.read(self, cls, lambda: self._fresh(cls, tuple(known)))
+                self._read[cls] = self.alike.read(
+                    cls, self.tables, self.at, lambda: self._fresh(cls, tuple(known))
+                )
         return self._read[cls]
 
     def _fresh(self, cls: type[C], known: tuple[type[Config], ...]) -> tuple[C | None, list[NpuflowError]]:

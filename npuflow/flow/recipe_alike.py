@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npuflow.base.errors import NpuflowError
-from npuflow.base.tables import Config, table_of
-
-if TYPE_CHECKING:
-    from npuflow.flow.recipe import Recipe
+from npuflow.base.tables import Config, Locator, table_of
 
 Mark = tuple[Any, ...]
 Read = tuple[Any, list[NpuflowError]]
@@ -21,12 +18,15 @@ class AlikeTables:
     def __init__(self) -> None:
         self._read: dict[tuple[type[Config], int], Read] = {}
         self._numbers: dict[Mark, int] = {}
-        self._recipe: Recipe | None = None
+        self._at: Locator | None = None
         self._of: dict[str, int] = {}
 
-    def read(self, recipe: Recipe, cls: type[Config], fresh: Callable[[], Read]) -> Read:
-        """The table of `cls` as it was read of a recipe with an equal one, else by `fresh`."""
-        key = cls, self._number(recipe, table_of(cls))
+    def read(
+        self, cls: type[Config], tables: Mapping[str, Any], at: Locator, fresh: Callable[[], Read]
+    ) -> Read:
+        """The table of `cls` as it was read of a recipe with an equal one, else by `fresh`. `tables`, `at`:
+        all tables of the recipe, and where its keys were written."""
+        key = cls, self._number(tables, at, table_of(cls))
         found = self._read.get(key)
         if found is None:
             found = fresh()
@@ -34,22 +34,22 @@ class AlikeTables:
                 self._read[key] = found
         return found
 
-    def _number(self, recipe: Recipe, table: str) -> int:
+    def _number(self, tables: Mapping[str, Any], at: Locator, table: str) -> int:
         """Equal for recipes that have a table with the same values, of the same types, written in the same
         places: relative paths and some faults depend on these."""
-        if self._recipe is not recipe:
-            self._recipe, self._of = recipe, {}
+        if self._at is not at:                # another recipe than the last one
+            self._at, self._of = at, {}
         if table not in self._of:
             keys = tuple(table.split("."))
-            value: Any = recipe.tables
+            value: Any = tables
             for key in keys:
                 value = value.get(key) if isinstance(value, Mapping) else value
             depth = len(keys)
             places = tuple(
-                (path, place) for path, place in recipe.at.origins.items()
+                (path, place) for path, place in at.origins.items()
                 if path[:depth] == keys[: len(path)]                  # of what encloses it too
             )
             # as text, since 1, 1.0 and true are equal
-            mark = table, repr(value), recipe.at.default, places
+            mark = table, repr(value), at.default, places
             self._of[table] = self._numbers.setdefault(mark, len(self._numbers))
         return self._of[table]
