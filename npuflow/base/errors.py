@@ -159,6 +159,10 @@ class BuildError(NpuflowError):
     """A step failed."""
 
 
+class Interrupted(BuildError):
+    """The user stopped the build; what was finished is kept."""
+
+
 class InternalError(NpuflowError):
     """An invariant of npuflow itself is broken: a bug to report, with what reproduces it."""
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,15 @@ def parse(text: str, file: str, base: Path) -> tuple[dict[str, Any], Locator]:
             hint="a key or a table is written twice: keep one" if reason.startswith(TWICE) else "",
             code="NF-RECIPE-013",
         ) from None
+    origins = {path: Origin(file, line, base) for path, line in _lines_of(text).items()}
+    return table, Locator(origins, (), default)
+
+
+@lru_cache(maxsize=8)                     # a sweep reads the same files at every point
+def _lines_of(text: str) -> Mapping[KeyPath, int]:
     lines = _Lines(text)
     lines.document()
-    origins = {path: Origin(file, line, base) for path, line in lines.found.items()}
-    return table, Locator(origins, (), default)
+    return lines.found
 
 
 class _Lines:

@@ -12,10 +12,9 @@ from typing import Annotated
 
 import typer
 
-from npuflow.base.errors import InternalError, NpuflowError
+from npuflow.base.errors import InternalError, Interrupted, NpuflowError
 from npuflow.cli import STOPPED, interrupted
 from npuflow.cli._options import expanded
-from npuflow.flow.interrupt import Interrupted
 
 
 def verbs() -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import NpuflowError
+from npuflow.base.errors import Interrupted, NpuflowError
 from npuflow.cli._build_profile import BuildProfile
 from npuflow.cli._components import packed_of, planned_again, planned_of
 from npuflow.cli._disk import warn_where_short
@@ -136,7 +136,6 @@ def _one(
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Summary, Warned
-    from npuflow.flow.interrupt import Interrupted
     from npuflow.flow.memo_write import BuiltRecipe
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))

@@ -11,13 +11,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import NpuflowError, UsageError, suggestion
+from npuflow.base.errors import Interrupted, NpuflowError, UsageError, suggestion
 from npuflow.base.wording import counted
 from npuflow.cli._engine import stages
 from npuflow.cli._events import emit, figures
 from npuflow.cli._progress import duration, judged, warned_once
 from npuflow.cli._zoo_page import ZooRow, write
-from npuflow.flow.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event

@@ -81,18 +81,20 @@ _NOTHING = _Known(None, None)
 
 def dry(
     plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (),
-    ahead: Ahead | None = None,
+    ahead: Ahead | None = None, *, reasons: bool = True,
 ) -> Dry:
     """Look every key up that can be known without running anything, or `ahead`: anything but quick stages,
-    in memory; several plans may share what these made."""
-    return _Planner(plan, store, old or Lock(), plan.forced(force), ahead).run()
+    in memory; several plans may share what these made. Without `reasons` it is not said why steps would run,
+    and the lock has no fields."""
+    return _Planner(plan, store, old or Lock(), plan.forced(force), ahead, reasons=reasons).run()
 
 
 class _Planner:
     def __init__(
-        self, plan: Plan, store: Store, old: Lock, force: frozenset[str], ahead: Ahead | None
+        self, plan: Plan, store: Store, old: Lock, force: frozenset[str], ahead: Ahead | None, *,
+        reasons: bool,
     ) -> None:
-        self.force, self.ahead = force, ahead
+        self.force, self.ahead, self.reasons = force, ahead, reasons
         sources = {s.name: {p: i.step for p, i in s.inputs.items() if i.step is not None} for s in plan}
         self.plan, self.store, self.old = plan, store, old
         self.known: dict[str, _Known] = {}
@@ -109,7 +111,8 @@ class _Planner:
             self.dry.current.steps[step.name] = LockedStep(ref.digest, ref.digest, {"override": ref.digest})
             self._tell(step, None, None, "hit", f"taken from {step.override}", ref=ref)
             return _Known(ref)
-        self.dry.current.reaches(step)
+        if self.reasons:
+            self.dry.current.reaches(step)
         feeds = {
             name: _Known(None) if i.step is None else self.known[i.step] for name, i in step.inputs.items()
         }
@@ -125,8 +128,8 @@ class _Planner:
         bound = step.bind({name: feed.ref for name, feed in feeds.items()}, load)
         if step.over in feeds and step.inputs[step.over].upstream.grouped:
             # of all items, also those not made yet
-            bound.groups = groups(feeds[step.over].items, step.name)
-        locked = LockedStep(bound.key(), "", fields_of(step, bound.shared))
+            bound.regroup(groups(feeds[step.over].items, step.name))
+        locked = LockedStep(bound.key(), "", fields_of(step, bound.shared) if self.reasons else {})
         self.dry.current.steps[step.name] = locked
         if ids is None:
             return self._single(step, bound, locked)
@@ -216,6 +219,8 @@ class _Planner:
         return record if record is not None and all(map(self.store.intact, record.objects)) else None
 
     def _why(self, stage: str, shared: bool = False) -> str:
+        if not self.reasons:
+            return ""
         if stage in self.force:
             return "forced"
         reason = why(stage, self.old, self.dry.current)

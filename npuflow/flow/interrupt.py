@@ -1,26 +1,26 @@
-"""Keeps a note of Ctrl-C, since code that it meets may swallow the exception."""
+"""Keeps a note of Ctrl-C, since code that it meets may swallow the exception.
+
+A build with nothing to do imports this, so it imports little.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from npuflow.base.errors import BuildError
 
-_asked = threading.Event()
+class _Note:
+    """Whether Ctrl-C came while `heeding` was on."""
 
-
-class Interrupted(BuildError):
-    """The user stopped the build; what was finished is kept."""
+    taken = False
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    _asked.set()
+    _Note.taken = True
     signal.default_int_handler(number, frame)
 
 
@@ -28,14 +28,9 @@ def _noted(number: int, frame: FrameType | None) -> None:
 def heeding() -> Iterator[None]:
     """Note every interrupt while the block runs. One that Python discards, since it is raised in a callback
     (of an import lock), is not reported: `check` raises it. A handler of the user's own is left in place."""
-    mine = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if not mine:
+    if not _takes_over():
         yield
         return
-    _asked.clear()
     before: Callable[[Any], Any] = sys.unraisablehook
 
     def report(event: Any) -> None:
@@ -43,20 +38,33 @@ def heeding() -> Iterator[None]:
             before(event)
 
     sys.unraisablehook = report
-    signal.signal(signal.SIGINT, _noted)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = before
-        _asked.clear()  # a later build that another handler is set for must not find it
+        _Note.taken = False  # a later build that another handler is set for must not find it
+
+
+def _takes_over() -> bool:
+    """Whether interrupts are noted from now on: not where a handler is set already, or in another thread."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+    try:
+        signal.signal(signal.SIGINT, _noted)
+    except ValueError:                    # Python sets handlers in the main thread alone
+        return False
+    return True
 
 
 def check() -> None:
     """Raise the interrupt that was noted, in case what it met swallowed it (imports
     of native libraries do)."""
-    if _asked.is_set() and threading.current_thread() is threading.main_thread():
-        raise KeyboardInterrupt
+    if _Note.taken:
+        import threading
+
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
 
 
 @contextmanager

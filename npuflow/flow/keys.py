@@ -205,6 +205,7 @@ class Bound:
 
     def __init__(self, step: Step, refs: Mapping[str, Ref | None], load: Load | None) -> None:
         self.step, self.refs, self.load = step, refs, load
+        self._keys: dict[str | None, str] = {}
 
     @cached_property
     def ids(self) -> tuple[str, ...] | None:
@@ -220,9 +221,13 @@ class Bound:
 
     @cached_property
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Of a stage that runs over groups: their members. A planner that knows of more
-        items than are made sets it."""
+        """Of a stage that runs over groups: their members."""
         return groups(self._each(), self.step.name)
+
+    def regroup(self, found: dict[str, tuple[str, ...]]) -> None:
+        """State the members of all groups, for a planner that knows of more items than are made."""
+        self.groups = found
+        self._keys.clear()
 
     def members(self, item: str) -> dict[str, tuple[str, ...]]:
         """What an item is made of: parameter -> items of that collection."""
@@ -288,7 +293,9 @@ class Bound:
         return self.shared if item is None else {**self.shared, "item": self.item(item)}
 
     def key(self, item: str | None = None) -> str:
-        return _key(self._shared_digest, None if item is None else self.item(item))
+        if item not in self._keys:
+            self._keys[item] = _key(self._shared_digest, None if item is None else self.item(item))
+        return self._keys[item]
 
     def item(self, item: str) -> dict[str, Any]:
         """An item's own part: its id, its content, and whatever is projected for it."""

@@ -20,7 +20,7 @@ from npuflow.base.code_loaded import LOADED
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.files import doubtful, fingerprint
 
-VERSION = 1
+VERSION = 2
 _METADATA = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
@@ -167,7 +167,9 @@ def _same_names(folders: dict[str, str], names_of: Callable[[str], str]) -> bool
 
 def names(path: str) -> str:
     """The names in a folder, as a digest; byte-compiled files come and go without meaning."""
-    return digest(sorted(name for name in os.listdir(path) if name != "__pycache__"))  # noqa: PTH208
+    found = os.listdir(path)  # noqa: PTH208
+    # as one text, since no name holds a slash: there may be thousands
+    return digest("/".join(sorted(name for name in found if name != "__pycache__")))
 
 
 def _installed(path: str) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from npuflow.base.errors import NpuflowError, RecipeError, meant
 from npuflow.base.tables import (
@@ -27,6 +28,9 @@ from npuflow.flow.recipe_components import family, split
 from npuflow.flow.recipe_files import KeyOverride, RecipeSource, load_sources, parse_set
 from npuflow.flow.recipe_sweep import TABLE as SWEEP
 from npuflow.flow.recipe_sweep import faults as sweep_faults
+
+if TYPE_CHECKING:
+    from npuflow.flow.recipe_alike import AlikeTables
 
 __all__ = ["BuildTable", "KeyOverride", "Recipe", "load", "parse_set"]
 
@@ -90,6 +94,8 @@ class Recipe:
     """Library tables that name no library, with the fault: `faults` reports it among the others."""
     family: Path | None = None
     """Of a component: where the output folders of all components of its recipe are."""
+    alike: AlikeTables | None = field(default=None, repr=False)
+    """What recipes of one sweep share."""
     _read: dict[type[Config], tuple[Any, list[NpuflowError]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -127,18 +133,24 @@ class Recipe:
         """The table of `cls`, typed, or its faults; keys that only other `known`
         classes declare are passed over."""
         if cls not in self._read:
-            dotted = table_of(cls)
-            keys = dotted.split(".")
-            raw: Any = self.tables
-            for key in keys:
-                raw = raw.get(key, {}) if isinstance(raw, Mapping) else {}
-            if isinstance(raw, Mapping):
-                foreign = _entries([k for k in known if table_of(k) == dotted and k is not cls]) - _entries(
-                    [cls]
+            if self.alike is None:
+                self._read[cls] = self._fresh(cls, tuple(known))
+            else:
+                self._read[cls] = self.alike.read(
+                    cls, self.tables, self.at, lambda: self._fresh(cls, tuple(known))
                 )
-                raw = {key: value for key, value in raw.items() if key not in foreign}
-            self._read[cls] = read(cls, raw, self.at.child(*keys), sorted(_declared(dotted, known)))
         return self._read[cls]
+
+    def _fresh(self, cls: type[C], known: tuple[type[Config], ...]) -> tuple[C | None, list[NpuflowError]]:
+        dotted = table_of(cls)
+        keys = dotted.split(".")
+        raw: Any = self.tables
+        for key in keys:
+            raw = raw.get(key, {}) if isinstance(raw, Mapping) else {}
+        if isinstance(raw, Mapping):
+            foreign = _entries([k for k in known if table_of(k) == dotted and k is not cls]) - _entries([cls])
+            raw = {key: value for key, value in raw.items() if key not in foreign}
+        return read(cls, raw, self.at.child(*keys), sorted(_declared(dotted, known)))
 
     def readable(self, cls: type[C], known: Iterable[type[Config]]) -> C | None:
         """The table of `cls` without the keys that are at fault; None where it is no table without them."""
@@ -217,7 +229,8 @@ def _without(table: Mapping[str, Any], paths: Iterable[Sequence[str | int]]) -> 
     return kept
 
 
-def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:
+@lru_cache(maxsize=1024)
+def _declared(dotted: str, known: tuple[type[Config], ...]) -> frozenset[str]:
     """The keys that `known` classes declare directly below a table: fields, and
     first names of deeper tables."""
     keys: set[str] = set()
@@ -227,7 +240,7 @@ def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:
             keys |= set(hints(cls))
         elif other.startswith(dotted + "."):
             keys.add(other[len(dotted) + 1 :].split(".")[0])
-    return keys
+    return frozenset(keys)
 
 
 def _entries(classes: Iterable[type[Config]]) -> set[str]:
@@ -237,7 +250,7 @@ def _entries(classes: Iterable[type[Config]]) -> set[str]:
     }
 
 
-def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[NpuflowError]:
+def _unknown_tables(recipe: Recipe, classes: tuple[type[Config], ...]) -> list[NpuflowError]:
     """Top-level names nobody declares, and stray keys in tables that exist only as
     parents of declared ones."""
     paths = {table_of(cls) for cls in classes}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from npuflow.base.errors import UsageError
-
 TAG = "CACHEDIR.TAG"
 SIZE = "NPUFLOW_CACHE_SIZE"
 
@@ -37,6 +35,8 @@ def cache_limit(recipe: str | None) -> int | None:
         found = text or recipe
         return size(found) if found else None
     except ValueError as fault:
+        from npuflow.base.errors import UsageError
+
         raise UsageError(
             f"{SIZE} is no size: {fault}", hint=f"{SIZE}=20GB", code="NF-USAGE-180",
         ) from fault

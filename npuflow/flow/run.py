@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.code_loaded import LOADED
-from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
+from npuflow.base.errors import BuildError, DataError, Interrupted, NpuflowError, StoreError
 from npuflow.flow.events import Event, Opened, Spent, Started, Status, StepEvent, Summary, Warned
 from npuflow.flow.executor import TaskExecutor, one_thread_each
 from npuflow.flow.executor_code import edited_meanwhile
 from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
-from npuflow.flow.interrupt import Interrupted, check, heeding
+from npuflow.flow.interrupt import check, heeding
 from npuflow.flow.keys import Step
 from npuflow.flow.plan import Plan
 from npuflow.flow.refs import ArtifactRef, Ref

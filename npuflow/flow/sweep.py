@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.base.tables_toml import dotted
 from npuflow.flow.events import Event, StepEvent
+from npuflow.flow.recipe_alike import AlikeTables
 from npuflow.flow.recipe_build import Settings, output_folder, plan_build, run_plan
 from npuflow.flow.recipe_files import KeyOverride
 from npuflow.flow.recipe_sweep import EXAMPLE, TABLE, SweepAxis, SweepPoint, axes
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
+    from npuflow.flow.keys import Step
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.store import Store
@@ -70,10 +72,11 @@ def planned(
 ) -> list[tuple[SweepPoint, Recipe, Plan]]:
     """Every point's recipe and plan; the faults of all of them at once, equal ones once."""
     found: list[tuple[SweepPoint, Recipe, Plan]] = []
-    wrong = dict[Any, NpuflowError]()
+    wrong, alike = dict[Any, NpuflowError](), AlikeTables()
     for point in points:
         try:
             recipe = read(point.overrides)
+            recipe.alike = alike
             before = [plan for _, _, plan in found]
             found.append((point, recipe, plan_build(recipe, registry, settings, before)))
         except NpuflowError as error:
@@ -90,15 +93,25 @@ def forecast(
     """How many steps every point's build would run, one after the other, without running them."""
     from npuflow.flow.ahead import Ahead
     from npuflow.flow.dry import dry
+    from npuflow.flow.plan import Plan
 
     ahead, begun = Ahead(store), set[str | None]()
-    for point, _, plan in planned:
-        steps = dry(plan, store, force=settings.force, ahead=ahead).steps
+    known: dict[Any, Step] = {}
+    for point, recipe, own in planned:
+        # whose keys are made once; a build reads files anew at each point, so it has steps of its own
+        plan = Plan(tuple(known.setdefault(_alike(step), step) for step in own), recipe, own.off)
+        steps = dry(plan, store, force=settings.force, ahead=ahead, reasons=False).steps
         run = {step.key for step in steps if step.status == "run"} - begun
         maybe = sum(step.status == "maybe" for step in steps)
         begun |= run
         counts = len(run), maybe, len(steps) - len(run) - maybe
         yield SweepOutcome(point, dict(zip(FORECAST, counts, strict=True)))
+
+
+def _alike(step: Step) -> tuple[Any, ...]:
+    """Equal for steps of plans of one sweep with the same tables and inputs."""
+    tables = [(name, id(table)) for name, table in (*step.configs.items(), *step.listing_configs.items())]
+    return step.name, *tables, *step.inputs.items(), step.override
 
 
 def built(

@@ -10,6 +10,7 @@ from typing import Any
 from npuflow.base.errors import InternalError, RecipeError, UsageError, suggestion
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, table_of
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.faults import unlisted
 from npuflow.flow.keys import Input, Step
 from npuflow.flow.plan import Plan
@@ -46,11 +47,11 @@ def _asked(stages: Mapping[str, Stage], recipe: Recipe, option: str) -> dict[str
     """By stage what its function of tables says, which decides whether it is on. Tables with faults are not
     asked; they are reported."""
     found: dict[str, Any] = {}
+    known = [cls for stage in stages.values() for cls in signature(stage).tables.values()]
     for name, stage in stages.items():
         function = getattr(stage, option)
         if function is None:
             continue
-        known = [cls for other in stages.values() for cls in signature(other).tables.values()]
         read = {param: recipe.read(cls, known)[0] for param, cls in tables_of(function, stage).items()}
         if all(table is not None for table in read.values()):
             found[name] = function(**read)
@@ -91,7 +92,13 @@ class _Wiring:
                 self.off[name] = f"the recipe has no table [{table}]"
             elif whole in self.off:
                 self.off[name] = self.off[whole]
+        self.refining: dict[str, list[str]] = {}
+        for name, stage in stages.items():
+            self.refining.setdefault(stage.refines or "", []).append(name)
         self.chains = {name: self._chain(name) for name in stages if stages[name].refines is None}
+        self.makers: dict[tuple[type[Artifact], str], list[str]] = {}
+        for name, sign in self.signatures.items():
+            self.makers.setdefault((sign.output, sign.product), []).append(name)
         self.inputs: dict[str, dict[str, str]] = {}
         for name in stages:
             self.inputs[name] = {
@@ -111,7 +118,7 @@ class _Wiring:
 
     def _chain(self, base: str) -> list[str]:
         """A stage and its refinements that are on, in order."""
-        on = [name for name, stage in self.stages.items() if stage.refines == base and name not in self.off]
+        on = [name for name in self.refining.get(base, ()) if name not in self.off]
         for name in on:
             if self.signatures[name].output is not self.signatures[base].output:
                 raise InternalError(
@@ -141,9 +148,8 @@ class _Wiring:
         wants = "items" if need.items else "one"
         makers = [
             other
-            for other, sign in self.signatures.items()
-            if sign.output is need.kind and sign.product == wants and other in self.chains
-            and whole_of(self.stages, other) in (other, whole)
+            for other in self.makers.get((need.kind, wants), ())
+            if other in self.chains and whole_of(self.stages, other) in (other, whole)
         ]
         if base in makers:  # a refinement improves on what stands before it
             chain = self.chains[str(base)]

@@ -16,9 +16,9 @@ import pytest
 from commandline import Ran, fresh
 from onnx import parser
 
+from npuflow.base.errors import Interrupted
 from npuflow.cli import _zoo, main
 from npuflow.cli._zoo_page import ZooRow, page
-from npuflow.flow.interrupt import Interrupted
 
 NETS = {
     "line": "d = Gemm(f, w, b) y = Relu(d)",

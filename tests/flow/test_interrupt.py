@@ -102,7 +102,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler:
     # where the signal meets a callback of the garbage collector, Python prints and ignores it there
     ignored = err.count("Exception ignored in")
     assert err.count("Traceback") == 1 + ignored and err.rstrip().splitlines()[-1].startswith(
-        "npuflow.flow.interrupt.Interrupted"
+        "npuflow.base.errors.Interrupted"
     ), err
 
 

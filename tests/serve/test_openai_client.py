@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from tests.serve.texts import Texts, figure, reached
 
 pytest.importorskip("tokenizers")
 
-openai = pytest.importorskip("openai", reason="pip install openai: OpenAI's own client")
+if find_spec("openai") is None:
+    pytest.skip("pip install openai: OpenAI's own client", allow_module_level=True)
 
 HELLO = [{"role": "system", "content": "HELLO"}, {"role": "user", "content": "ABC"}]
 
@@ -24,6 +26,8 @@ def server(texts: Texts) -> Iterator[Running]:
 
 
 def client(one: Running) -> Any:
+    import openai  # takes seconds: not while tests are collected
+
     return openai.OpenAI(base_url=f"{one.address}/v1", api_key="none", max_retries=0, timeout=30)
 
 
@@ -64,6 +68,8 @@ def test_conversations(server: Running, texts: Texts) -> None:
 
 
 def test_errors(server: Running) -> None:
+    import openai  # takes seconds: not while tests are collected
+
     one = client(server)
     with pytest.raises(openai.BadRequestError, match="from 0 to 2") as bad:
         one.completions.create(model="net", prompt="A", temperature=3)
@@ -78,6 +84,8 @@ def test_errors(server: Running) -> None:
 
 def test_a_client_is_told_what_happens(texts: Texts) -> None:
     """A full queue has a status on which clients try again; a server's end is an error in its streams."""
+    import openai  # takes seconds: not while tests are collected
+
     model, gate = texts.gated(most=1, limit=1)
     with running(model, stop_seconds=0.1) as server:
         one = client(server)

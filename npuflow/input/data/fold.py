@@ -107,10 +107,14 @@ def adapted(
     pixels = folded(data, folding, numerics, zeros)
     if not pixels:
         return dict(listed)
-    found = {}
+    found, steps = {}, list[Plain]()
+    before: tuple[Any, bool] | None = None
     for name, one in listed.items():
         detail = {key: value for key, value in one.detail.items() if key != "steps"}
-        steps = rewritten(one.detail.get("steps", ()), data, pixels, detail["kind"] == "picture")
+        held = one.detail.get("steps", ())
+        picture = detail["kind"] == "picture"
+        if before is None or held is not before[0] or picture != before[1]:  # most samples share their steps
+            steps, before = rewritten(held, data, pixels, picture), (held, picture)
         found[name] = replace(one, detail={**detail, "steps": steps} if steps else detail)
     return found
 
