@@ -16,9 +16,10 @@ from npuflow.ir.space import Box, IterationDomain, elements
 from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
+from npuflow.schedule.cut_dims import cut_dims
 from npuflow.schedule.dense_rows import with_whole_rows
 from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
-from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.groups import Cut, FusionGroup
 from npuflow.schedule.joined import (
     JoinedPart,
     Joins,
@@ -34,7 +35,7 @@ from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
 from npuflow.schedule.passage import Passage
 from npuflow.schedule.taken import over_operands
-from npuflow.schedule.units import SlotUnit, units_of, windowed
+from npuflow.schedule.units import SlotUnit, in_windows, units_of
 
 
 class Topology:
@@ -57,6 +58,7 @@ class Topology:
         self._members: dict[tuple[tuple[int, ...], frozenset[str], frozenset[str]], Member] = {}
         self._layers: dict[Layer, Layer] = {}
         self._passages: dict[object, Passage] = {}
+        self._dims: dict[tuple[tuple[tuple[int, ...], ...], Cut], Mapping[str, int]] = {}
 
     def site(self, index: int) -> OpContext:
         if index not in self._sites:
@@ -211,15 +213,17 @@ class Topology:
             self._members[key] = Member(nodes, sites, spaces, layer)
         return self._members[key]
 
+    def dims(self, parts: tuple[tuple[int, ...], ...], cut: Cut) -> Mapping[str, int]:
+        """By value the dimension that a cut of some parts' results over cores cuts (`cut_dims.py`)."""
+        if (parts, cut) not in self._dims:
+            members = [self.member(p, frozenset()) for p in parts]
+            self._dims[parts, cut] = cut_dims(members, self.needed([n for p in parts for n in p]), cut)
+        return self._dims[parts, cut]
+
     def passage(self, group: FusionGroup, kept: frozenset[str]) -> Passage:
         """Of all frames in this graph with the same parts, cuts and buffers."""
-        key = (
-            tuple(p.nodes for p in group.parts),
-            group.strips,
-            group.cores,
-            group.held,
-            kept & self.touched(group.nodes),
-        )
+        nodes, touched = tuple(p.nodes for p in group.parts), kept & self.touched(group.nodes)
+        key = nodes, group.strips, group.cores, group.held, touched
         if key not in self._passages:
             self._passages[key] = Passage()
         return self._passages[key]
@@ -305,10 +309,17 @@ class Frame:
     @cached_property
     def walks(self) -> tuple[GroupWalk, ...]:
         g, rows = self.group, self.topology.part.rows
-        return tuple(
-            GroupWalk(self.unjoined, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
-            for c in range(g.cores[1])
-        )
+        every = self.unjoined, self.results, g.strips, g.cores, dict(g.held)
+        return tuple(GroupWalk(*every, c, {}, rows, self.dims) for c in range(g.cores[1]))
+
+    @cached_property
+    def dims(self) -> Mapping[str, int]:
+        """By value the dimension that cores cut, where that of the last result leads to it."""
+        return self.topology.dims(tuple(p.nodes for p in self.group.parts), self.group.cores)
+
+    def dim(self, value: str) -> int:
+        """The dimension of a value that cores cut."""
+        return self.dims.get(value, self.group.cores[0])
 
     @cached_property
     def passage(self) -> Passage:
@@ -333,18 +344,8 @@ class Frame:
         """Each part's layer in the largest window of any strip and core."""
         passage = self.passage
         if passage.layers is None:
-            passage.layers = self._layers()
+            passage.layers = in_windows(self.members, self.strips)
         return passage.layers
-
-    def _layers(self) -> tuple[Layer, ...]:
-        found = []
-        for p, member in enumerate(self.members):
-            windows = [w for strips in self.strips for s in strips if (w := s.windows[p]) is not None]
-            names = [a.name for a in member.layer.axes] if windows else []
-            lengths = {a: max(w[a][1] - w[a][0] for w in windows) for a in names}
-            within = frozenset(a for a in names if any(w[a][0] for w in windows))
-            found.append(windowed(member.layer, lengths, within) if windows else member.layer)
-        return tuple(found)
 
     @cached_property
     def units(self) -> tuple[list[SlotUnit], ...]:

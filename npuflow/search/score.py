@@ -130,14 +130,15 @@ class Scorer:
             later = sum(_const_bytes(x) for x in layers[p + 1 :]) if turns else 0
             free = room - alive[p] - resident - later
             stays = turns or not self.resident.isdisjoint(group.parts[p].nodes)
-            answer = self._part(layer, free, stays, group.cores)
+            cut = frame.dim(frame.members[p].outputs[0]), group.cores[1]
+            answer = self._part(layer, free, stays, cut)
             if answer is None and stays:
-                answer, stays = self._part(layer, free, False, group.cores), False
+                answer, stays = self._part(layer, free, False, cut), False
             if answer is None:
                 return None
             small = _const_bytes(layer) * tuned.AHEAD <= self.machine.memory.local_bytes
             ahead = (
-                self._part(layer, free, True, group.cores)
+                self._part(layer, free, True, cut)
                 if small and not stays and weights[p] == 1
                 else None
             )
@@ -147,7 +148,7 @@ class Scorer:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
             found.append(
-                (answer.choice, self._times(layer, answer.costs, weights[p], stays, group.cores, turns))
+                (answer.choice, self._times(layer, answer.costs, weights[p], stays, cut, turns))
             )
         used = (
             alive[0] + resident + scratch
@@ -228,7 +229,8 @@ class Scorer:
         group = frame.group
         held_at_most = {v: min(count, 2) for v, _ in group.held}
         walk = GroupWalk(
-            frame.unjoined, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
+            frame.unjoined, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame),
+            dims=frame.dims,
         )
         strips = walk.run(min(count, 3))
         if count > 1:
@@ -256,10 +258,10 @@ class Scorer:
     def _busiest(frame: Frame) -> int:
         """The core with the largest piece of the results; of equal ones an inner one,
         which has borders on both sides."""
-        dim, count = frame.group.cores
+        count = frame.group.cores[1]
         if count < 3:
             return 0
-        sizes = [s[dim] for s in frame.results.values() if dim < len(s)]
+        sizes = [s[d] for v, s in frame.results.items() if (d := frame.dim(v)) < len(s)]
         inner = range(1, count - 1)
         pieces = [
             b - a for a, b in (piece((0, min(sizes, default=0)), count, core, 1) for core in range(count))
