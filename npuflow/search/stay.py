@@ -27,7 +27,6 @@ from npuflow.search.spans import cuts_over
 from npuflow.search.states import State
 
 Parts = tuple[tuple[int, ...], ...]       # the nodes of a group's parts
-CUT_DIMS = (2, 1, 0)                      # of a group's last result, that cores may cut; 0: rows of a matrix
 
 
 class ResidencySearch:
@@ -47,6 +46,8 @@ class ResidencySearch:
         self._shares: dict[Parts, float] = {}     # of local memory, of groups that need less
         self.repaired = True                      # whether the plan is not what the costs promise
         self._place = {g.parts[0].nodes: at for at, g in enumerate(self.singles)}
+        # cores that cut matrices by rows read all weights of the product, each for itself without multicast
+        self.matrices = machine.compute.cores > 1 and machine.dma.multicast
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
         """Groups, and the values that stay between them; None if nothing does.
@@ -143,7 +144,8 @@ class ResidencySearch:
             return
 
         def find() -> tuple[list[GroupCandidate], int]:
-            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, CUT_DIMS) or [(0, 1)]
+            dims = (2, 1, 0) if self.matrices else (2, 1)
+            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, dims) or [(0, 1)]
             scored = [self.scorer.score(parts, (), cut, kept, self.room) for cut in cuts]
             return [
                 GroupCandidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
@@ -215,7 +217,7 @@ class ResidencySearch:
                 dim, there = _row(len(wants)), 0
                 if rows:
                     dim = frame.dims.get(value, dim)
-                if dim < len(wants):
+                if dim < len(wants) and (self.matrices or dim == 2):
                     own = piece((0, self.topology.graph.type(value).shape[dim]), c.cores, core, 1)
                     mine = max(own[0], wants[dim][0]), min(own[1], wants[dim][1])
                     there = max(0, elements((*wants[:dim], mine, *wants[dim + 1 :])))
