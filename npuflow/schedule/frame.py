@@ -18,7 +18,7 @@ from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.cut_dims import cut_dims
 from npuflow.schedule.dense_rows import with_whole_rows
-from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
+from npuflow.schedule.geometry import GroupWalk, Member, Stripe, Uncuttable, hull
 from npuflow.schedule.groups import Cut, FusionGroup
 from npuflow.schedule.joined import (
     JoinedPart,
@@ -34,6 +34,7 @@ from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
 from npuflow.schedule.passage import Passage
+from npuflow.schedule.shown import shown_twice, stores_again
 from npuflow.schedule.taken import over_operands
 from npuflow.schedule.units import SlotUnit, in_windows, units_of
 
@@ -141,13 +142,13 @@ class Topology:
     @cached_property
     def joining(self) -> Collection[int]:
         """Nodes that move data, and may do so in local memory. None of them cuts a tensor of all steps: a
-        plan has some steps alone, and the others' parts must be there, too."""
+        plan has some steps alone, and the others' parts must be there, too. None shows all of a value that is
+        wanted in external memory anyway, on several cores: that costs nothing there."""
         cut = {n for roll in self.graph.rolls for n in roll.movers}
-        return {
-            i
-            for i in self.moving.keys() - cut
-            if self.site(i).op.local_space(self.site(i)) is not None and not self._shown_twice(i)
-        }
+        sites = {i: self.site(i) for i in self.moving.keys() - cut}
+        local = {i for i, site in sites.items() if site.op.local_space(site) is not None}
+        twice = shown_twice(self, local).items()
+        return local - {self.maker[o] for o, whole in twice if self.bytes(o) == self.bytes(whole)}
 
     @cached_property
     def makes_in_place(self) -> bool:
@@ -160,14 +161,10 @@ class Topology:
         """Whether one of them moves more than a single row."""
         return any(sum(n > 1 for n in self.site(i).out_shape) > 1 for i in self.joining)
 
-    def _shown_twice(self, index: int) -> bool:
-        """Whether a node's result is a part of the bytes that it reads in external memory, and these are
-        wanted there, too: two cores might each store them. One core stores the same bytes in turn."""
-        if self.machine.compute.of_one_inference.cores == 1:
-            return False
-        node = self.graph.nodes[index]
-        owners = {owner for o in node.outputs if o for owner in self.views.owners(o)}
-        return any(v in self._outputs or len(self.readers.get(v, ())) > 1 for v in owners & set(node.inputs))
+    @cached_property
+    def shown_twice(self) -> Collection[str]:
+        """Their results in bytes that are wanted, too."""
+        return shown_twice(self, self.joining)
 
     def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
         """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or
@@ -330,6 +327,8 @@ class Frame:
     @property
     def strips(self) -> tuple[list[Stripe], ...]:
         if self.passage.strips is None:
+            if not self.moves and stores_again(self.topology, self.group.nodes, self.kept):
+                raise Uncuttable("a part of a value and the value in the same bytes")
             self.passage.strips = tuple(w.run() for w in self.walks)
         return self.passage.strips
 

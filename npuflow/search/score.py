@@ -18,6 +18,7 @@ from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
 from npuflow.schedule.passage import Passage
+from npuflow.schedule.shown import stores_again
 from npuflow.schedule.units import units_of
 from npuflow.search.tilings import Solution, TilingSearch
 
@@ -80,6 +81,8 @@ class Scorer:
         group = FusionGroup(fused, WASTE, strips, cores, tuple((v, 1) for v in held))
         frame = Frame(self.topology, group, kept, Passage())
         if group.is_split and not all(m.can_split for m in frame.unjoined):
+            return None
+        if stores_again(self.topology, group.nodes, kept):
             return None
         return frame
 
