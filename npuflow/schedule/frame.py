@@ -18,7 +18,7 @@ from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.cut_dims import cut_dims
 from npuflow.schedule.dense_rows import with_whole_rows
-from npuflow.schedule.geometry import GroupWalk, Member, Stripe, Uncuttable, hull
+from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
 from npuflow.schedule.groups import Cut, FusionGroup
 from npuflow.schedule.joined import (
     JoinedPart,
@@ -34,7 +34,7 @@ from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
 from npuflow.schedule.passage import Passage
-from npuflow.schedule.shown import shown_twice, stores_again
+from npuflow.schedule.shown import shown_twice
 from npuflow.schedule.taken import over_operands
 from npuflow.schedule.units import SlotUnit, in_windows, units_of
 
@@ -145,9 +145,8 @@ class Topology:
         plan has some steps alone, and the others' parts must be there, too. None shows all of a value that is
         wanted in external memory anyway, on several cores: that costs nothing there."""
         cut = {n for roll in self.graph.rolls for n in roll.movers}
-        sites = {i: self.site(i) for i in self.moving.keys() - cut}
-        local = {i for i, site in sites.items() if site.op.local_space(site) is not None}
-        twice = shown_twice(self, local).items()
+        local = {i for i in self.moving.keys() - cut if self.site(i).op.local_space(self.site(i)) is not None}
+        twice = self._twice(local).items()
         return local - {self.maker[o] for o, whole in twice if self.bytes(o) == self.bytes(whole)}
 
     @cached_property
@@ -162,9 +161,13 @@ class Topology:
         return any(sum(n > 1 for n in self.site(i).out_shape) > 1 for i in self.joining)
 
     @cached_property
-    def shown_twice(self) -> Collection[str]:
-        """Their results in bytes that are wanted, too."""
-        return shown_twice(self, self.joining)
+    def shown_twice(self) -> Mapping[str, str]:
+        """Their results in bytes that are wanted, too; none on one core, which stores them in turn."""
+        return self._twice(self.joining)
+
+    def _twice(self, nodes: Collection[int]) -> dict[str, str]:
+        several = self.machine.compute.of_one_inference.cores > 1
+        return shown_twice(self.graph, self.views, self.readers, nodes) if several else {}
 
     def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
         """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or
@@ -327,8 +330,6 @@ class Frame:
     @property
     def strips(self) -> tuple[list[Stripe], ...]:
         if self.passage.strips is None:
-            if not self.moves and stores_again(self.topology, self.group.nodes, self.kept):
-                raise Uncuttable("a part of a value and the value in the same bytes")
             self.passage.strips = tuple(w.run() for w in self.walks)
         return self.passage.strips
 

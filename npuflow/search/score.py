@@ -18,7 +18,6 @@ from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
 from npuflow.schedule.passage import Passage
-from npuflow.schedule.shown import stores_again
 from npuflow.schedule.units import units_of
 from npuflow.search.tilings import Solution, TilingSearch
 
@@ -348,6 +347,18 @@ class Scorer:
             sum(x.bound_cycles for x in parts) / cores, sum(x.bound_bytes for x in parts), inside,
             float(sum(_const_bytes(x) for x in frame.layers)),
         )
+
+
+def stores_again(topology: Topology, nodes: Sequence[int], kept: Collection[str]) -> bool:
+    """Whether a group of these nodes stores anything that lies in the bytes of a larger value, and is or is
+    part of what Slices make in local memory: there, or in an earlier group from which it stays. All of the
+    larger value is in external memory, too, and another core might store or load it at the same time."""
+    twice = topology.shown_twice
+    local = {v for v in twice if v in kept or topology.maker[v] in nodes}
+    return bool(local) and any(
+        topology.wanted_in_data(v, kept) and not local.isdisjoint((v, *topology.views.owners(v)))
+        for v in topology.needed(nodes)
+    )
 
 
 def _const_bytes(layer: Layer) -> int:

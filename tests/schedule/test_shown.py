@@ -14,8 +14,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.shown import shown_twice, stores_again
 from npuflow.search.plan import plan_network
+from npuflow.search.score import stores_again
 from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, check_exact, machine
@@ -73,7 +73,7 @@ def test_no_group_stores_a_half_beside_the_whole() -> None:
     assert not stores_again(topology, (whole, *slices), made)
     assert not stores_again(topology, (whole,), ())
     one = replace(CORES, compute=replace(CORES.compute, cores=1))
-    assert not shown_twice(Topology(graph, machine(one), one.numerics), slices)
+    assert not Topology(graph, machine(one), one.numerics).shown_twice
 
 
 def drawn(seed: int) -> tuple[Graph, dict[str, np.ndarray], Target, random.Random]:
