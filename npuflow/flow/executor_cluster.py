@@ -65,8 +65,7 @@ class Cluster:
         self._behind: deque[Task] = deque()
         """What waits until the suspects of a death have run."""
         self._suspects: deque[Task] = deque()
-        self._alone = False
-        """Whether a suspect runs."""
+        self._alone = False  # whether a suspect runs
         self._lock = threading.RLock()
         self._closed = False
         self._own: Any = None

@@ -16,9 +16,10 @@ from npuflow.ir.space import Box, IterationDomain, elements
 from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
+from npuflow.schedule.cut_dims import cut_dims
 from npuflow.schedule.dense_rows import with_whole_rows
 from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
-from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.groups import Cut, FusionGroup
 from npuflow.schedule.joined import (
     JoinedPart,
     Joins,
@@ -33,8 +34,9 @@ from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import moves_of, staging
 from npuflow.schedule.partial import WHOLE, PartialRun
 from npuflow.schedule.passage import Passage
+from npuflow.schedule.shown import shown_twice
 from npuflow.schedule.taken import over_operands
-from npuflow.schedule.units import SlotUnit, units_of, windowed
+from npuflow.schedule.units import SlotUnit, in_windows, units_of
 
 
 class Topology:
@@ -57,6 +59,7 @@ class Topology:
         self._members: dict[tuple[tuple[int, ...], frozenset[str], frozenset[str]], Member] = {}
         self._layers: dict[Layer, Layer] = {}
         self._passages: dict[object, Passage] = {}
+        self._dims: dict[tuple[tuple[tuple[int, ...], ...], Cut], Mapping[str, int]] = {}
 
     def site(self, index: int) -> OpContext:
         if index not in self._sites:
@@ -139,13 +142,12 @@ class Topology:
     @cached_property
     def joining(self) -> Collection[int]:
         """Nodes that move data, and may do so in local memory. None of them cuts a tensor of all steps: a
-        plan has some steps alone, and the others' parts must be there, too."""
+        plan has some steps alone, and the others' parts must be there, too. None shows all of a value that is
+        wanted in external memory anyway, on several cores: that costs nothing there."""
         cut = {n for roll in self.graph.rolls for n in roll.movers}
-        return {
-            i
-            for i in self.moving.keys() - cut
-            if self.site(i).op.local_space(self.site(i)) is not None and not self._shown_twice(i)
-        }
+        local = {i for i in self.moving.keys() - cut if self.site(i).op.local_space(self.site(i)) is not None}
+        twice = self._twice(local).items()
+        return local - {self.maker[o] for o, whole in twice if self.bytes(o) == self.bytes(whole)}
 
     @cached_property
     def makes_in_place(self) -> bool:
@@ -158,14 +160,14 @@ class Topology:
         """Whether one of them moves more than a single row."""
         return any(sum(n > 1 for n in self.site(i).out_shape) > 1 for i in self.joining)
 
-    def _shown_twice(self, index: int) -> bool:
-        """Whether a node's result is a part of the bytes that it reads in external memory, and these are
-        wanted there, too: two cores might each store them. One core stores the same bytes in turn."""
-        if self.machine.compute.of_one_inference.cores == 1:
-            return False
-        node = self.graph.nodes[index]
-        owners = {owner for o in node.outputs if o for owner in self.views.owners(o)}
-        return any(v in self._outputs or len(self.readers.get(v, ())) > 1 for v in owners & set(node.inputs))
+    @cached_property
+    def shown_twice(self) -> Mapping[str, str]:
+        """Their results in bytes that are wanted, too; none on one core, which stores them in turn."""
+        return self._twice(self.joining)
+
+    def _twice(self, nodes: Collection[int]) -> dict[str, str]:
+        several = self.machine.compute.of_one_inference.cores > 1
+        return shown_twice(self.graph, self.views, self.readers, nodes) if several else {}
 
     def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
         """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or
@@ -211,15 +213,17 @@ class Topology:
             self._members[key] = Member(nodes, sites, spaces, layer)
         return self._members[key]
 
+    def dims(self, parts: tuple[tuple[int, ...], ...], cut: Cut) -> Mapping[str, int]:
+        """By value the dimension that a cut of some parts' results over cores cuts (`cut_dims.py`)."""
+        if (parts, cut) not in self._dims:
+            members = [self.member(p, frozenset()) for p in parts]
+            self._dims[parts, cut] = cut_dims(members, self.needed([n for p in parts for n in p]), cut)
+        return self._dims[parts, cut]
+
     def passage(self, group: FusionGroup, kept: frozenset[str]) -> Passage:
         """Of all frames in this graph with the same parts, cuts and buffers."""
-        key = (
-            tuple(p.nodes for p in group.parts),
-            group.strips,
-            group.cores,
-            group.held,
-            kept & self.touched(group.nodes),
-        )
+        nodes, touched = tuple(p.nodes for p in group.parts), kept & self.touched(group.nodes)
+        key = nodes, group.strips, group.cores, group.held, touched
         if key not in self._passages:
             self._passages[key] = Passage()
         return self._passages[key]
@@ -305,10 +309,17 @@ class Frame:
     @cached_property
     def walks(self) -> tuple[GroupWalk, ...]:
         g, rows = self.group, self.topology.part.rows
-        return tuple(
-            GroupWalk(self.unjoined, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
-            for c in range(g.cores[1])
-        )
+        every = self.unjoined, self.results, g.strips, g.cores, dict(g.held)
+        return tuple(GroupWalk(*every, c, {}, rows, self.dims) for c in range(g.cores[1]))
+
+    @cached_property
+    def dims(self) -> Mapping[str, int]:
+        """By value the dimension that cores cut, where that of the last result leads to it."""
+        return self.topology.dims(tuple(p.nodes for p in self.group.parts), self.group.cores)
+
+    def dim(self, value: str) -> int:
+        """The dimension of a value that cores cut."""
+        return self.dims.get(value, self.group.cores[0])
 
     @cached_property
     def passage(self) -> Passage:
@@ -333,18 +344,8 @@ class Frame:
         """Each part's layer in the largest window of any strip and core."""
         passage = self.passage
         if passage.layers is None:
-            passage.layers = self._layers()
+            passage.layers = in_windows(self.members, self.strips)
         return passage.layers
-
-    def _layers(self) -> tuple[Layer, ...]:
-        found = []
-        for p, member in enumerate(self.members):
-            windows = [w for strips in self.strips for s in strips if (w := s.windows[p]) is not None]
-            names = [a.name for a in member.layer.axes] if windows else []
-            lengths = {a: max(w[a][1] - w[a][0] for w in windows) for a in names}
-            within = frozenset(a for a in names if any(w[a][0] for w in windows))
-            found.append(windowed(member.layer, lengths, within) if windows else member.layer)
-        return tuple(found)
 
     @cached_property
     def units(self) -> tuple[list[SlotUnit], ...]:

@@ -105,7 +105,8 @@ class _State:
 @dataclass
 class GroupWalk:
     """One core's way through a group. `results`: values that somebody outside needs, with their shapes;
-    `rows`: of values of which only some are needed, the dimension and these rows."""
+    `rows`: of values of which only some are needed, the dimension and these rows; `dims`: the dimension along
+    which cores cut a value, where it is not that of the last result (`cut_dims.py`)."""
 
     members: Sequence[Member]
     results: Mapping[str, tuple[int, ...]]
@@ -115,6 +116,7 @@ class GroupWalk:
     core: int = 0
     state: dict[str, _State] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, Interval]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, most: int | None = None) -> list[Stripe]:
         """All strips, or the first few."""
@@ -147,6 +149,7 @@ class GroupWalk:
         for k, ((dim, count), at) in enumerate(
             zip((self.cores, *self.strips), (self.core, *index), strict=False)
         ):
+            dim = self.dims.get(value, dim) if k == 0 else dim
             if dim < len(box):
                 # the first strips are the largest: a search that looks at these alone sees what all need
                 box[dim] = piece(box[dim], count, at, self._multiple(value, dim), largest_first=k > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -12,6 +12,7 @@ import numpy as np
 from npuflow.ir.space import DimMap, IterationDomain, Operand
 from npuflow.schedule.allocate import aligned
 from npuflow.schedule.choice import TileChoice
+from npuflow.schedule.geometry import Member, Stripe
 from npuflow.schedule.model import PACK, Home, Layer, Ref, Stream, bundles
 
 
@@ -73,6 +74,18 @@ def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
     hi = np.clip((ends - 1) * m.num // m.den + m.hi + 1, lo, size)
     extents = hi - lo
     return int(extents.max()), int(extents.sum())
+
+
+def in_windows(members: Sequence[Member], strips: Sequence[Sequence[Stripe]]) -> tuple[Layer, ...]:
+    """Each member's layer in the largest window of any strip, of every core's strips."""
+    found = []
+    for p, member in enumerate(members):
+        windows = [w for own in strips for s in own if (w := s.windows[p]) is not None]
+        names = [a.name for a in member.layer.axes] if windows else []
+        lengths = {a: max(w[a][1] - w[a][0] for w in windows) for a in names}
+        within = frozenset(a for a in names if any(w[a][0] for w in windows))
+        found.append(windowed(member.layer, lengths, within) if windows else member.layer)
+    return tuple(found)
 
 
 def windowed(layer: Layer, lengths: Mapping[str, int], within: Collection[str] = ()) -> Layer:

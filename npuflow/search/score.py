@@ -81,6 +81,8 @@ class Scorer:
         frame = Frame(self.topology, group, kept, Passage())
         if group.is_split and not all(m.can_split for m in frame.unjoined):
             return None
+        if stores_again(self.topology, group.nodes, kept):
+            return None
         return frame
 
     def _held(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> list[str]:
@@ -130,14 +132,15 @@ class Scorer:
             later = sum(_const_bytes(x) for x in layers[p + 1 :]) if turns else 0
             free = room - alive[p] - resident - later
             stays = turns or not self.resident.isdisjoint(group.parts[p].nodes)
-            answer = self._part(layer, free, stays, group.cores)
+            cut = frame.dim(frame.members[p].outputs[0]), group.cores[1]
+            answer = self._part(layer, free, stays, cut)
             if answer is None and stays:
-                answer, stays = self._part(layer, free, False, group.cores), False
+                answer, stays = self._part(layer, free, False, cut), False
             if answer is None:
                 return None
             small = _const_bytes(layer) * tuned.AHEAD <= self.machine.memory.local_bytes
             ahead = (
-                self._part(layer, free, True, group.cores)
+                self._part(layer, free, True, cut)
                 if small and not stays and weights[p] == 1
                 else None
             )
@@ -147,7 +150,7 @@ class Scorer:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
             found.append(
-                (answer.choice, self._times(layer, answer.costs, weights[p], stays, group.cores, turns))
+                (answer.choice, self._times(layer, answer.costs, weights[p], stays, cut, turns))
             )
         used = (
             alive[0] + resident + scratch
@@ -228,7 +231,8 @@ class Scorer:
         group = frame.group
         held_at_most = {v: min(count, 2) for v, _ in group.held}
         walk = GroupWalk(
-            frame.unjoined, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
+            frame.unjoined, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame),
+            dims=frame.dims,
         )
         strips = walk.run(min(count, 3))
         if count > 1:
@@ -256,10 +260,10 @@ class Scorer:
     def _busiest(frame: Frame) -> int:
         """The core with the largest piece of the results; of equal ones an inner one,
         which has borders on both sides."""
-        dim, count = frame.group.cores
+        count = frame.group.cores[1]
         if count < 3:
             return 0
-        sizes = [s[dim] for s in frame.results.values() if dim < len(s)]
+        sizes = [s[d] for v, s in frame.results.items() if (d := frame.dim(v)) < len(s)]
         inner = range(1, count - 1)
         pieces = [
             b - a for a, b in (piece((0, min(sizes, default=0)), count, core, 1) for core in range(count))
@@ -343,6 +347,18 @@ class Scorer:
             sum(x.bound_cycles for x in parts) / cores, sum(x.bound_bytes for x in parts), inside,
             float(sum(_const_bytes(x) for x in frame.layers)),
         )
+
+
+def stores_again(topology: Topology, nodes: Sequence[int], kept: Collection[str]) -> bool:
+    """Whether a group of these nodes stores anything that lies in the bytes of a larger value, and is or is
+    part of what Slices make in local memory: there, or in an earlier group from which it stays. All of the
+    larger value is in external memory, too, and another core might store or load it at the same time."""
+    twice = topology.shown_twice
+    local = {v for v in twice if v in kept or topology.maker[v] in nodes}
+    return bool(local) and any(
+        topology.wanted_in_data(v, kept) and not local.isdisjoint((v, *topology.views.owners(v)))
+        for v in topology.needed(nodes)
+    )
 
 
 def _const_bytes(layer: Layer) -> int:

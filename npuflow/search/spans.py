@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 
 from npuflow.hw.target import Numerics
@@ -216,32 +216,36 @@ def cuts_over(
     over as many as there are rows. Of loops that each have a core of their own none."""
     if parts[0][0] in topology.core:
         return []
-    shapes = [topology.graph.type(v).shape for v in topology.needed([n for p in parts for n in p])]
-    rank, found = min((len(s) for s in shapes), default=0), []
+    shapes = {v: topology.graph.type(v).shape for v in topology.needed([n for p in parts for n in p])}
+    found: list[Cut] = []
     for dim in dims if cores > 1 else ():
-        least = min(s[dim] for s in shapes) if dim < rank else 0
-        if dim == 1 and not _by_channel(topology, parts):
+        own = topology.dims(tuple(parts), (dim, cores))
+        sizes = [s[d] if (d := own.get(v, dim)) < len(s) else 0 for v, s in shapes.items()]
+        least = min(sizes, default=0)
+        if dim == 1 and not _by_channel(topology, parts, own):
             continue
         if least >= cores or (dim == 2 and least > 1):
             found.append((dim, min(cores, least)))
     return found
 
 
-def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
+def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]], dims: Mapping[str, int]) -> bool:
     """Whether every part behind the first makes a channel out of the same channel of
-    what parts before it make."""
+    what parts before it make. `dims`: by value the dimension of its channels, where it is not 1."""
     made: set[str] = set()
     if any(nodes[0] in topology.joining for nodes in parts):
         return False
     for nodes in parts if len(parts) > 1 else ():
         member = topology.member(nodes, frozenset())
         outputs = member.layer.space.outputs
-        if len(outputs) != 1 or len(outputs[0].maps) < 2 or not member.can_split:
+        at = dims.get(member.outputs[0], 1)
+        if len(outputs) != 1 or len(outputs[0].maps) <= at or not member.can_split:
             return False
-        axis = outputs[0].maps[1]
+        axis = outputs[0].maps[at]
         for value, ref in member.inputs:
+            d = dims.get(value, 1)
             if value in made and (
-                len(ref.operand.maps) < 2 or ref.operand.maps[1] != axis or axis.axis is None
+                len(ref.operand.maps) <= d or ref.operand.maps[d] != axis or axis.axis is None
             ):
                 return False
         made.update(member.outputs)

@@ -46,6 +46,8 @@ class ResidencySearch:
         self._shares: dict[Parts, float] = {}     # of local memory, of groups that need less
         self.repaired = True                      # whether the plan is not what the costs promise
         self._place = {g.parts[0].nodes: at for at, g in enumerate(self.singles)}
+        # cores that cut matrices by rows read all weights of the product, each for itself without multicast
+        self.matrices = machine.compute.cores > 1 and machine.dma.multicast
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
         """Groups, and the values that stay between them; None if nothing does.
@@ -142,7 +144,8 @@ class ResidencySearch:
             return
 
         def find() -> tuple[list[GroupCandidate], int]:
-            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1)) or [(0, 1)]
+            dims = (2, 1, 0) if self.matrices else (2, 1)
+            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, dims) or [(0, 1)]
             scored = [self.scorer.score(parts, (), cut, kept, self.room) for cut in cuts]
             return [
                 GroupCandidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
@@ -206,23 +209,19 @@ class ResidencySearch:
             scored.group.cores[1] // 2,
             c.cores - 1,
         )
-        rows, moved = scored.group.cores[0] == 2, 0.0
+        rows, moved = _by_rows(frame), 0.0
         try:
             frame.passage.strips = tuple(w.run(1) if w.core == core else [] for w in frame.walks)
             for value in read:
                 wants = frame.wants(value, core) or ()
-                own = (
-                    piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1)
-                    if len(wants) > 2
-                    else (0, 0)
-                )
-                there = (
-                    (*wants[:2], (max(own[0], wants[2][0]), min(own[1], wants[2][1])), *wants[3:])
-                    if len(wants) > 2
-                    else ()
-                )
-                missing = (elements(wants) - max(0, elements(there) if there else 0)) * frame.item(value)
-                moved += self._handed(value, missing * c.cores)
+                dim, there = _row(len(wants)), 0
+                if rows:
+                    dim = frame.dims.get(value, dim)
+                if dim < len(wants) and (self.matrices or dim == 2):
+                    own = piece((0, self.topology.graph.type(value).shape[dim]), c.cores, core, 1)
+                    mine = max(own[0], wants[dim][0]), min(own[1], wants[dim][1])
+                    there = max(0, elements((*wants[:dim], mine, *wants[dim + 1 :])))
+                moved += self._handed(value, (elements(wants) - there) * frame.item(value) * c.cores)
         except Uncuttable:
             return inf
         if not rows:
@@ -329,6 +328,19 @@ class ResidencySearch:
             else:
                 made.update(nodes)
         return self._cut([*cuts, first + len(old.group.parts)]), removed
+
+
+def _row(rank: int) -> int:
+    """The dimension of the rows of a value of this rank."""
+    return 2 if rank > 2 else 0
+
+
+def _by_rows(frame: Frame) -> bool:
+    """Whether cores cut a group along rows: most of its values, since Reshapes and Transposes move them."""
+    if frame.group.cores[1] == 1:
+        return False
+    found = [d == _row(len(frame.topology.graph.type(v).shape)) for v, d in frame.dims.items()]
+    return 2 * sum(found) > len(found)
 
 
 def _price(group: GroupCandidate, weight: float) -> float:

@@ -18,7 +18,7 @@ from npuflow.search.memory import SearchMemory
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.baseline import Baseline
-from npuflow.tune.precision.cost import planned as plan_of
+from npuflow.tune.precision.loop_cost import mixture_plan
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def width_costs(baseline: Baseline, candidate: RecipeCandidate, planned: Planned
         return WidthCosts()
     memory = SearchMemory()
     try:
-        plan_of(build(candidate.fake_quantised().candidate).graph, planned.target, memory)
+        mixture_plan(build(candidate.fake_quantised().candidate).graph, planned.target, memory)
     except TargetError as fault:
         log(f"no plan: {fault.message}")      # the search says so, with what it knows of mixtures
     return WidthCosts(memory.subgraphs)

@@ -15,6 +15,7 @@ from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.local import lay_local
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import LowerBounds, Planner, TilingPlan
+from npuflow.search.score import stores_again
 from npuflow.search.spans import joins
 from tests.networks.random_tilings import FREE, choice
 
@@ -47,6 +48,8 @@ def joined(
     group = FusionGroup(tuple(parts), FREE, strips, cores, tuple(held.items()))
     frame = Frame(topology, group, kept)
     if group.is_split and not all(m.can_split for m in frame.unjoined):
+        return None
+    if stores_again(topology, group.nodes, kept):
         return None
     try:
         layers = frame.layers

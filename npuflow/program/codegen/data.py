@@ -321,7 +321,7 @@ def _cut_along_whole(frame: Frame, member: Member, out: Ref) -> bool:
     """Whether cores or strips cut a result where tiles never are: each of them then reads more than the
     part that it writes, while the others write theirs."""
     space, maps = member.layer.space, out.operand.maps
-    cuts = (frame.group.cores, *frame.group.strips)
+    cuts = ((frame.dim(member.value(out)), frame.group.cores[1]), *frame.group.strips)
     axes = (maps[dim].axis for dim, count in cuts if count > 1 and dim < len(maps))
     return any(axis is not None and space.axis(axis).kind != "par" for axis in axes)
 

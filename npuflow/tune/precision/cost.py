@@ -49,17 +49,9 @@ from npuflow.tune.precision.loop_cost import (
     ResultCosts,
     costs_by_results,
     loops_on_host,
-    planned_loops,
+    mixture_plan,
     weights_of_loops,
 )
-
-
-def planned(graph: Graph, target: Target, memory: SearchMemory) -> LoopPlan:
-    """The plan that gives the cycles of a mixture. `memory`: see `plan_network`."""
-    machine = Machine(target.compute, target.memory, target.dma)
-    return planned_loops(
-        graph, lambda form: PlanRequest(form, machine, target.numerics, tuned.MIXTURE_LEVEL), memory
-    )
 
 
 @dataclass(frozen=True)
@@ -154,7 +146,7 @@ class CostModel:
             yield tuple(dict.fromkeys(places[v] for v in values if v in places)), costs
 
     def _plan(self, graph: Graph) -> LoopPlan:
-        return planned(graph, self.target, self.memory)
+        return mixture_plan(graph, self.target, self.memory)
 
     @cached_property
     def _narrow_plan(self) -> LoopPlan:

@@ -14,11 +14,13 @@ from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.machine import Machine
 from npuflow.search.finalists import Finalist, time_by_group
 from npuflow.search.memory import SearchMemory
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.strategies import FLOAT
+from npuflow.tune import tuned
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
 ResultCosts = tuple[tuple[str, ...], Costs]
@@ -153,3 +155,11 @@ def planned_loops(
         return LoopPlan(plan_network(*wanted.arguments, memory), wanted, graph)
     except TargetError as fault:
         raise explained(wanted, fault, {}) from None
+
+
+def mixture_plan(graph: Graph, target: Target, memory: SearchMemory) -> LoopPlan:
+    """The plan that gives the cycles of a mixture. `memory`: see `plan_network`."""
+    machine = Machine(target.compute, target.memory, target.dma)
+    return planned_loops(
+        graph, lambda form: PlanRequest(form, machine, target.numerics, tuned.MIXTURE_LEVEL), memory
+    )
