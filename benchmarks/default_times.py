@@ -23,7 +23,7 @@ from defaults import Task, recipe
 
 TASKS = (
     "thai", "wake", "fashion", "face", "pitch", "vad", "g2p", "box", "photos", "selfie", "lines", "text",
-    "notes", "scenes", "focus", "oskut",
+    "notes", "scenes", "oskut",
 )
 COLUMNS = ("task", "clock s", "processor s", "largest process, GiB", "cycles", "longest stages, s")
 GIB = 1 << 30

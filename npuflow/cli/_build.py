@@ -20,6 +20,7 @@ from npuflow.cli._engine import stages
 from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
+from npuflow.cli._kernels import compile_beside
 from npuflow.cli._noop import MARK, memo_folder
 from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn, warn_text, warned_once
 from npuflow.flow.recipe_build import (
@@ -135,7 +136,7 @@ def _one(
     recipe: Recipe, plan: Plan, settings: Settings, how: OutputOptions, alone: bool
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
-    from npuflow.flow.events import StepEvent, Summary, Warned
+    from npuflow.flow.events import Opened, StepEvent, Summary, Warned
     from npuflow.flow.memo_write import BuiltRecipe
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))
@@ -146,6 +147,8 @@ def _one(
     spent = BuildProfile()
 
     def tell(event: Event) -> None:
+        if isinstance(event, Opened):         # the build is no short one
+            compile_beside()
         event, warning = warned_once(event, warnings) if isinstance(event, StepEvent) else (event, None)
         verdict.update(judged(event))
         if how.profile:
