@@ -13,6 +13,7 @@ import argparse
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -42,6 +43,20 @@ def row(name: str, shared: Path, out: Path, target: str) -> dict[str, str]:
     return dict(zip(COLUMNS, (name, clock, processor, size, cycles, longest), strict=True))
 
 
+def told(rows: Sequence[dict[str, str]]) -> str:
+    middle = median(float(one["clock s"]) for one in rows)
+    return f"The median of {len(rows)} tasks is {middle:.1f} s by the clock."
+
+
+def write(rows: Sequence[dict[str, str]]) -> None:
+    """The table in its study."""
+    head = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
+    lines = [f"| {' | '.join(one.values())} |" for one in rows]
+    title, *said = (__doc__ or "").splitlines()
+    text = "\n".join(said).strip().replace("    python", "`python").replace("--study]", "--study]`")
+    study.write(__file__, "\n".join((f"# {title}", "", text, "", *head, *lines, "", told(rows), "")))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -57,15 +72,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="npuflow-times-") as folder:
             rows.append(row(name, args.shared.resolve(), Path(folder), args.target))
         print(*rows[-1].values(), sep=" | ", flush=True)
-    middle = median(float(one["clock s"]) for one in rows)
-    print(f"median of {len(rows)}: {middle:.1f} s by the clock")
+    print(told(rows))
     if args.study:
-        head = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
-        lines = [f"| {' | '.join(one.values())} |" for one in rows]
-        title, *said = (__doc__ or "").splitlines()
-        text = "\n".join(said).strip().replace("    python", "`python").replace("--study]", "--study]`")
-        median_is = f"The median of {len(rows)} tasks is {middle:.1f} s by the clock."
-        study.write(__file__, "\n".join((f"# {title}", "", text, "", *head, *lines, "", median_is, "")))
+        write(rows)
 
 
 if __name__ == "__main__":
