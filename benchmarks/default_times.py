@@ -1,10 +1,10 @@
-"""Seconds of cold default builds of the tasks of defaults.py, by the clock and of all processors, and their median.
+"""Seconds of cold default builds of the tasks of defaults.py, by the clock and of all processors.
 
     python benchmarks/default_times.py SHARED [TASK ...] [--target edge-4t] [--study]
 
-SHARED holds `models`, `data`, `models2` and `data2`. A build is `npuflow build` of a recipe of model, shapes and
-data in a process of its own with an empty cache, its kernels compiled before by a build of eight samples that is
-not measured. "Longest": the stages that took most, in seconds of their own. Run it on a quiet machine.
+SHARED holds `models`, `data`, `models2` and `data2`. A build is `npuflow build` of a recipe of model, shapes
+and data in a process of its own with an empty cache, its kernels compiled before by a build of eight samples
+that is not measured. "Longest": the stages that took most, in seconds of their own. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write(rows: Sequence[dict[str, str]]) -> None:
     head = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
     lines = [f"| {' | '.join(one.values())} |" for one in rows]
     title, *said = (__doc__ or "").splitlines()
-    text = "\n".join(said).strip().replace("    python", "`python").replace("--study]", "--study]`")
+    text = "\n".join(said).replace("    python", "`python").strip().replace("--study]", "--study]`")
     study.write(__file__, "\n".join((f"# {title}", "", text, "", *head, *lines, "", told(rows), "")))
 
 
