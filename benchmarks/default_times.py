@@ -4,7 +4,7 @@
 
 SHARED holds `models`, `data`, `models2` and `data2`. A build is `npuflow build` of a recipe of model, shapes
 and data in a process of its own with an empty cache, its kernels compiled before by a build of eight samples
-that is not measured. "Longest": the stages that took most, in seconds of their own. Run it on a quiet machine.
+that is not measured. "Longest": the stages that took most, in their own seconds. Run it on a quiet machine.
 """
 
 from __future__ import annotations
