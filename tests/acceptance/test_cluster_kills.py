@@ -19,7 +19,7 @@ from tests.acceptance.conftest import Start, Started
 from tests.acceptance.environments import Environment
 
 KILLS = 20
-TRIES = 32                                # some hit nobody: two stages end at once, a worker is starting
+TRIES = 40                                # some hit nobody: two stages end at once, a worker is starting
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
