@@ -21,7 +21,8 @@ from tests.tiers import often
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,28,28] image) => (float[1,10] y) {
     a = Conv<pads=[1,1,1,1], strides=[2,2]>(image, first) b = Relu(a)
-    c = Conv<pads=[1,1,1,1]>(b, second) d = Add(b, c) e = Relu(d)
+    k = Conv<pads=[1,1,1,1]>(b, second) c = Relu(k)
+    t = Conv<pads=[1,1,1,1]>(c, third) d = Add(b, t) e = Relu(d)
     f = GlobalAveragePool(e) h = Flatten(f) y = MatMul(h, last) }"""
 RECIPE = f"""
 target = "edge-4t"
@@ -61,7 +62,8 @@ def candidates(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> dic
     monkeypatch.setattr(judge, "build", recorded("judged"))
     monkeypatch.setattr(quantising, "build", recorded("quantize"))
     proto, rng = parser.parse_model(TEXT), np.random.default_rng(0)
-    for name, shape in (("first", (8, 1, 3, 3)), ("second", (8, 8, 3, 3)), ("last", (8, 10))):
+    square = (8, 8, 3, 3)                 # two convolutions in a row, whose channels may be equalised
+    for name, shape in (("first", (8, 1, 3, 3)), ("second", square), ("third", square), ("last", (8, 10))):
         weights = rng.normal(size=shape).astype(np.float32)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
     onnx.save_model(proto, str(folder / "net.onnx"))
