@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -17,9 +16,9 @@ from npuflow.schedule.frame import Topology
 from npuflow.search.plan import plan_network
 from npuflow.search.score import stores_again
 from npuflow.testing.quantised import quantize_graph
-from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
+from tests.schedule.several_cores import check_planned, check_random, several_cores
 from tests.tiers import often, tiered
 
 CORES = replace(
@@ -78,10 +77,7 @@ def test_no_group_stores_a_half_beside_the_whole() -> None:
 
 def drawn(seed: int) -> tuple[Graph, dict[str, np.ndarray], Target, random.Random]:
     rng = random.Random(seed)
-    target = random_networks.target(rng)
-    compute = replace(target.compute, cores=rng.randint(2, 4))
-    memory = replace(target.memory, local_bytes=max(1 << 14, target.memory.local_bytes))
-    target = replace(target, compute=compute, memory=memory)
+    target = several_cores(rng)
     size, channels, shown = rng.randint(3, 9), rng.choice((2, 4, 5)), rng.choice((0, 0, 1, 2))
     graph, arrays = split(target, size, channels, 1 + seed % 2, shown)
     return graph, {"x": arrays["x"]}, target, rng
@@ -90,18 +86,10 @@ def drawn(seed: int) -> tuple[Graph, dict[str, np.ndarray], Target, random.Rando
 @pytest.mark.parametrize("seed", [*range(3), *tiered(range(3, 80), 12)])
 def test_any_plan_computes_the_same(seed: int) -> None:
     graph, feed, target, rng = drawn(seed)
-    try:
-        plan, _ = random_groups.plan(graph, machine(target), target.numerics, rng)
-    except TargetError:
-        pytest.skip("a layer fits no tile")
-    check_exact(graph, feed, target, plan)
+    check_random(graph, feed, target, rng)
 
 
 @pytest.mark.parametrize("seed", often(range(100, 124), 6))
 def test_plans_of_the_search_compute_the_same(seed: int) -> None:
     graph, feed, target, _ = drawn(seed)
-    try:
-        plan = plan_network(graph, machine(target), target.numerics)
-    except TargetError:
-        pytest.skip("a layer fits no tile")
-    check_exact(graph, feed, target, plan)
+    check_planned(graph, feed, target)
