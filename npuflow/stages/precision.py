@@ -150,7 +150,7 @@ def within_cycles(problem: SearchProblem, strategy: Strategy, levels: Levels) ->
         if planned <= most:
             better = kept is None or _level(problem, levels) > _level(problem, kept)
             kept = levels if better else kept
-            if planned >= tuned.MIXTURE_NEAR * most or problem.holds(levels):
+            if planned >= tuned.MIXTURE_NEAR * most or problem.budget.holds(problem.verified(levels)):
                 break
         off = planned / problem.price(levels, "cycles")
         problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / off})

@@ -146,7 +146,7 @@ class FrontStrategy(Strategy):
             if problem.holds(front[at + step]):
                 return _first(problem, front, at, at + step)
             at, step = at + step, 2 * step
-        if problem.holds(front[-1]):
+        if problem.budget.holds(problem.verified(front[-1])):      # else it is one of those compared below
             return _first(problem, front, at, len(front) - 1)
         judged = [front[-1], *front[max(0, len(front) - tuned.FRONT_CHECKS) : -1], *_along(front)]
         return max(judged, key=lambda one: problem.budget.level(problem.verified(one)))

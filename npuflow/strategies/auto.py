@@ -57,7 +57,8 @@ class AutoStrategy(Strategy):
     def _raised(self, problem: Problem, upper: Levels, worth: float) -> Levels:
         """The cheapest mixture of the recipe's widths and `upper` that holds the budget, or the best."""
         first = _sensitive(problem, upper)
-        if any(first) and problem.holds(first):
+        # its figures are asked for where it misses the budget: not `holds`, which would run it twice
+        if any(first) and problem.budget.holds(problem.verified(first)):
             return first
         start = self._in_float(problem, first) if set(upper) <= {NARROW, WIDE} else first
         return self._climbed(problem, start, upper, worth)
